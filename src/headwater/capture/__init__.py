@@ -1,0 +1,1 @@
+"""Databases as streams: snapshot, stream, schema; one module per database."""

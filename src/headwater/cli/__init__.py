@@ -1,0 +1,1 @@
+"""The `headwater` command: calls only what users can call."""

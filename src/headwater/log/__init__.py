@@ -1,0 +1,1 @@
+"""One partition on disk: batches, segments, indexes, recovery, retention, compaction."""

@@ -1,0 +1,1 @@
+"""Stream processing on Spark, as functions from DataFrame to DataFrame."""

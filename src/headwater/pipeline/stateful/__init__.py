@@ -1,0 +1,1 @@
+"""The vectorised keyed-state operator that every custom operator is built on."""

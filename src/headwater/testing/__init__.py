@@ -1,0 +1,1 @@
+"""Fixtures and harnesses for tests of streaming code."""

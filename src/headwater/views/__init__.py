@@ -1,0 +1,1 @@
+"""Followers of the log into derived stores, each exactly once."""

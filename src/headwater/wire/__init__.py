@@ -1,0 +1,1 @@
+"""Bytes ↔ frozen messages of the Kafka protocol. No I/O, clock or logging."""

@@ -1,0 +1,1 @@
+"""One module per Kafka API; each declares its request and response once, for all versions."""
