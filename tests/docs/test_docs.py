@@ -1,7 +1,8 @@
 """Every Python block of the documents runs as it stands, and every path they cite exists.
 
 The blocks of a page run in order in one namespace, which has the variables the page's reader has been told of:
-`bootstrap` (a broker), and `spark` or `postgres_dsn` where a block uses them. A block fenced as ```python no-run is shown only.
+`bootstrap` (a broker), and `spark` or `postgres_dsn` where a block uses them. A block fenced as ```python no-run is
+shown only.
 """
 
 from __future__ import annotations
