@@ -5,9 +5,10 @@ A handler is a module `headwater/broker/handlers/<api>.py`, named as the API in 
     API_KEY = 12
     def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse | Awaitable[HeartbeatResponse] | None
 
-It is imported when the API is first asked for. `handle` runs on the loop's thread and must not block. It answers in one of
-three ways: the response itself (the hot path); a `Promise` of it, or an `async def` that awaits promises; `None` for the
-one case in which the protocol has no answer (Produce with acks=0). The server keeps the order of responses of a connection.
+It is imported when the API is first asked for. `handle` runs on the loop's thread and must not block. It answers in
+one of three ways: the response itself (the hot path); a `Promise` of it, or an `async def` that awaits promises;
+`None` for the one case in which the protocol has no answer (Produce with acks=0). The server keeps the order of
+responses of a connection.
 
 An exception that escapes a handler is ours: it is logged with its trace, counted, and closes that connection only.
 """

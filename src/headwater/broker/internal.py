@@ -1,8 +1,8 @@
 """The coordinators' own topics: `__consumer_offsets` and `__transaction_state`, in Kafka's formats.
 
-Both have one partition unless the settings (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`) say otherwise: one
-disk and one thread gain nothing from more, and one log shares its fsyncs best. A data directory that has more keeps them, so
-always ask `partition_of`.
+Both have one partition unless the settings (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`)
+say otherwise: one disk and one thread gain nothing from more, and one log shares its fsyncs best. A data directory
+that has more keeps them, so always ask `partition_of`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class InternalTopics:
     def append(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> Promise[Appended]:
         """Append a batch made by `wire.batches`; kept when it is on disk.
 
-        The append itself happens before this returns, so batches land in the order of calls. It fails with `AppendRefused` (a full
-        disk, say), which the caller answers as COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR, as Kafka does.
+        The append itself happens before this returns, so batches land in the order of calls. It fails with
+        `AppendRefused` (a full disk, say), which the caller answers as COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR,
+        as Kafka does.
         """
         self.ensure(topic)
         return self._logs.require(topic, partition).append_durably(batch)

@@ -1,8 +1,9 @@
 """What handlers and coordinators may ask of the broker: its parts, as attributes of one object.
 
-    loop           time, timers, callbacks: `loop.now_ms()`, `loop.monotonic_ms()`, `loop.call_later(ms, f, *args).cancel()`
-    settings       the broker's effective settings (typed attributes of what the core needs; `settings.get("group....")`)
-    cluster        topics: `cluster.topic(name)`, `cluster.topic_by_id(uuid)`, `cluster.topics`, `cluster.watch(callback)`
+    loop           `loop.now_ms()`, `loop.monotonic_ms()`, `loop.call_later(ms, f, *args)` (a Timer with `cancel()`)
+    config         effective settings: `config.number("group.max.size")`, `.text()`, `.flag()`, `.words()`
+    group_config   `group_config(group, "consumer.session.timeout.ms")`: a GROUP setting's effective value
+    cluster        `cluster.topic(name)`, `cluster.topic_by_id(uuid)`, `cluster.topics`, `cluster.watch(callback)`
     logs           partitions: `logs.partition(topic, index) -> Partition | None`
     internal       the coordinators' own topics: create on first use, append durably, replay at start
     groups         the group coordinator's driver, `headwater.broker.groups.driver.start(services)`
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from headwater.broker.cluster import Cluster
+    from headwater.broker.configs import BrokerConfig, Parsed
     from headwater.broker.internal import InternalTopics
     from headwater.broker.loop import Loop
     from headwater.broker.metrics import Metrics
     from headwater.broker.partitions import Partitions
     from headwater.broker.quotas import Quotas
-    from headwater.broker.settings import Settings
-    from headwater.wire.errors import ErrorCode
+        from headwater.wire.errors import ErrorCode
 
 __all__ = ["Groups", "Services", "Transactions"]
 
@@ -67,8 +68,8 @@ class Transactions(Protocol):
         """May this transactional batch be appended? Called once a Produce request, before its appends, and only for
         partitions in which the producer has no open transaction yet.
 
-        `adds_partitions` is true for Produce 12+ (TV2): the partitions join the transaction here and the answer waits until that
-        is durable. Otherwise they must already be part of it (`AddPartitionsToTxn`).
+        `adds_partitions` is true for Produce 12+ (TV2): the partitions join the transaction here and the answer waits
+        until that is durable. Otherwise they must already be part of it (`AddPartitionsToTxn`).
         """
         ...
 
@@ -81,7 +82,7 @@ class Services(Protocol):
     @property
     def loop(self) -> Loop: ...
     @property
-    def settings(self) -> Settings: ...
+    def config(self) -> BrokerConfig: ...
     @property
     def cluster(self) -> Cluster: ...
     @property
@@ -96,6 +97,10 @@ class Services(Protocol):
     def quotas(self) -> Quotas: ...
     @property
     def metrics(self) -> Metrics: ...
+
+    def group_config(self, group: str, name: str) -> Parsed:
+        """The effective value of a GROUP setting (`consumer.session.timeout.ms` ...): the group's own, else the default."""
+        ...
 
     def on_disconnect(self, connection_id: int, callback: Callable[[], object]) -> None:
         """Call back when that connection has closed (a fetch session or a waiting join has nobody left)."""
