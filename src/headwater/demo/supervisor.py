@@ -1,6 +1,6 @@
 """Keeps the demo's processes running: started in order, restarted when they die, stopped in reverse.
 
-A process that dies is started again after a short delay, which doubles up to `RESTART_DELAY_S_MAX` while it keeps dying;
+A process that dies is started again after a short delay, which doubles up to `RESTART_DELAY_S_MAX` while it dies on;
 one that has run for `STEADY_S` starts over with no delay. Nothing else is needed for recovery: every part continues
 from what it had committed. Each process is a group of its own, so that its children (Spark's JVM) end with it.
 """
