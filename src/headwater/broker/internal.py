@@ -7,7 +7,7 @@ that has more keeps them, so always ask `partition_of`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headwater.broker.promise import Promise
@@ -68,7 +68,3 @@ class InternalTopics:
         for index in range(found.partitions if found else 0):
             for header, batch in self._logs.require(topic, index).batches():
                 yield index, header, batch
-
-    def on_marker(self, topic: str, callback: Callable[[int, int, int, bool], object]) -> None:
-        """`callback(partition, producer_id, producer_epoch, committed)` once a transaction marker is durable there."""
-        self._logs.watch_markers(topic, callback)

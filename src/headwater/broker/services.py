@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headwater.broker.metrics import Metrics
     from headwater.broker.partitions import Partitions
     from headwater.broker.quotas import Quotas
-        from headwater.wire.errors import ErrorCode
+    from headwater.wire.errors import ErrorCode
 
 __all__ = ["Groups", "Services", "Transactions"]
 
@@ -99,7 +99,7 @@ class Services(Protocol):
     def metrics(self) -> Metrics: ...
 
     def group_config(self, group: str, name: str) -> Parsed:
-        """The effective value of a GROUP setting (`consumer.session.timeout.ms` ...): the group's own, else the default."""
+        """The effective value of a GROUP setting (`consumer.session.timeout.ms`): the group's own or the default."""
         ...
 
     def on_disconnect(self, connection_id: int, callback: Callable[[], object]) -> None:
