@@ -118,7 +118,8 @@ def ensure_topics(
     if not names:
         return
     wanted = [NewTopic(n, num_partitions=partitions, replication_factor=-1, config=dict(config or {})) for n in names]
-    for name, future in connection.admin().create_topics(wanted, request_timeout=REQUEST_TIMEOUT_S).items():
+    admin = connection.admin()  # kept until the answers are in: its futures die with it
+    for name, future in admin.create_topics(wanted, request_timeout=REQUEST_TIMEOUT_S).items():
         try:
             future.result(REQUEST_TIMEOUT_S)
         except KafkaException as error:
