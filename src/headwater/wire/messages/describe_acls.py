@@ -1,0 +1,38 @@
+"""DescribeAcls, Kafka's API 29, versions 1 to 3."""
+
+from __future__ import annotations
+
+from headwater.wire.fields import Struct, array, int8, int16, int32, string
+
+__all__ = ["AclDescription", "DescribeAclsRequest", "DescribeAclsResource", "DescribeAclsResponse"]
+
+
+class DescribeAclsRequest(Struct):
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = string(nullable="0+")
+    pattern_type_filter: int = int8("1+", default=3)
+    principal_filter: str | None = string(nullable="0+")
+    host_filter: str | None = string(nullable="0+")
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class AclDescription(Struct):
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8("1+", default=3)
+    acls: tuple[AclDescription, ...] = array(AclDescription)
+
+
+class DescribeAclsResponse(Struct):
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resources: tuple[DescribeAclsResource, ...] = array(DescribeAclsResource)
