@@ -167,15 +167,16 @@ class _Build:
             return self.later(FIXED[slot.kind][0], "{0} = uuid({0})" if slot.kind == "uuid" else "")
         if slot.kind == "struct":
             inner = layout(slot.of, shape.version, shape.flexible)
-            return self.optional_structure(inner) if slot.nullable else self.structure(inner)
+            return self.optional_structure(inner, slot) if slot.nullable else self.structure(inner)
         if slot.kind == "array":
             return self.array(slot, shape)
         return self.text(slot, shape.flexible)
 
-    def optional_structure(self, inner: Layout) -> str:
+    def optional_structure(self, inner: Layout, slot: Slot) -> str:
         present, result = self.later("b"), self.variable()
         self.flush()
-        self.line(f"if {present} < 0: {result} = None")
+        null = f"{present} < 0" if slot.tag is None else f"{present} == 0"
+        self.line(f"if {null}: {result} = None")
         self.line("else:")
         self.depth += 1
         value = self.structure(inner)

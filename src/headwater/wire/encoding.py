@@ -90,7 +90,7 @@ class _Build:
         for slot in shape.tagged:
             value, content = self.variable(), self.variable()
             self.line(f"{value} = {source}.{slot.name}")
-            self.line(f"if {self.differs(value, slot.default)}:")
+            self.line(f"if {self.travels(value, slot)}:")
             self.depth += 1
             self.line(f"{content} = bytearray()")
             outer, self.out = self.out, content
@@ -102,12 +102,14 @@ class _Build:
         self.line(f"if {found}: {self.out} += tagged_fields({found})")
         self.line(f"else: {self.out}.append(0)")
 
-    def differs(self, value: str, default: Any) -> str:
+    def travels(self, value: str, slot: Slot) -> str:
         """Whether a tagged field has to travel: it is left out when it has its default."""
-        if default is None:
+        if slot.kind == "struct" and slot.nullable:
+            return "True"  # Kafka takes the absence of such a field for an empty structure, not for null
+        if slot.default is None:
             return f"{value} is not None"
         name = f"default{len(self.names)}"
-        self.names[name] = default
+        self.names[name] = slot.default
         return f"{value} is not {name} and {value} != {name}"
 
     def value(self, slot: Slot, shape: Layout, source: str) -> None:
@@ -118,7 +120,7 @@ class _Build:
         elif slot.kind == "struct":
             inner = layout(slot.of, shape.version, shape.flexible)
             if slot.nullable:
-                self.optional_structure(inner, source)
+                self.optional_structure(inner, source, slot)
             else:
                 self.structure(inner, source)
         elif slot.kind == "array":
@@ -126,11 +128,11 @@ class _Build:
         else:
             self.text(slot, shape.flexible, source)
 
-    def optional_structure(self, inner: Layout, source: str) -> None:
+    def optional_structure(self, inner: Layout, source: str, slot: Slot) -> None:
         self.flush()
         value = self.variable()
         self.line(f"{value} = {source}")
-        self.line(f"if {value} is None: {self.out}.append(255)")
+        self.line(f"if {value} is None: {self.out}.append({255 if slot.tag is None else 0})")
         self.line("else:")
         self.depth += 1
         self.later("b", "1")
