@@ -47,6 +47,7 @@ class _Build:
         self.names: dict[str, Any] = {
             "unpack_from": struct.unpack_from,
             "uvarint": primitives.read_uvarint,
+            "skip_tagged": primitives.skip_tagged,
             "uuid": primitives.read_uuid,
             "ends_early": primitives.ends_early,
             "too_many": primitives.too_many,
@@ -136,6 +137,9 @@ class _Build:
     def tagged(self, shape: Layout, values: dict[str, str], outer: str) -> None:
         count = self.later("B")
         self.flush()
+        if not shape.tagged:
+            self.line(f"if {count}: p = skip_tagged(b, p - 1)")
+            return
         for slot in shape.tagged:
             values[slot.name] = self.variable()
             self.line(f"{values[slot.name]} = {self.constant(slot.default)}")

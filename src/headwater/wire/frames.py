@@ -20,7 +20,7 @@ from headwater.wire.codec import decoder_of, encoder_of
 from headwater.wire.errors import Malformed, UnknownApi, UnsupportedVersion
 from headwater.wire.fields import Payload, Struct
 from headwater.wire.layout import carries_records
-from headwater.wire.primitives import ends_early, read_uvarint
+from headwater.wire.primitives import ends_early, skip_tagged
 
 __all__ = [
     "RequestHeader",
@@ -77,21 +77,10 @@ def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
             client_id = frame[position:stop].tobytes().decode(errors="replace")
             position = stop
         if api.flexible(version):
-            position = _skip_tagged_fields(frame, position)
+            position = skip_tagged(frame, position)
     except (ValueError, IndexError) as error:
         raise Malformed("request header", "client_id", position, str(error)) from None
     return RequestHeader(api_key, version, correlation_id, client_id), position
-
-
-def _skip_tagged_fields(frame: memoryview, position: int) -> int:
-    count, position = read_uvarint(frame, position)
-    for _ in range(count):
-        _, position = read_uvarint(frame, position)
-        size, position = read_uvarint(frame, position)
-        if size > len(frame) - position:
-            raise ends_early(size, len(frame) - position)
-        position += size
-    return position
 
 
 def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Any:
@@ -165,7 +154,7 @@ def decode_response(header: RequestHeader, frame: memoryview) -> Any:
         (correlation_id,) = _SIZE.unpack_from(frame)
         position = _SIZE.size
         if api.flexible(version) and api.key != API_VERSIONS:
-            position = _skip_tagged_fields(frame, position)
+            position = skip_tagged(frame, position)
     except (struct.error, ValueError, IndexError) as error:
         raise Malformed("response header", "correlation_id", 0, str(error)) from None
     if correlation_id != header.correlation_id:

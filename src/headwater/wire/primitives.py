@@ -19,6 +19,7 @@ __all__ = [
     "read_uuid",
     "read_uvarint",
     "read_varint",
+    "skip_tagged",
     "too_many",
     "unsigned_varint",
     "varint",
@@ -72,6 +73,18 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("varint longer than 10 bytes")
+
+
+def skip_tagged(data: bytes | memoryview, position: int) -> int:
+    """The position after the tagged fields at `position`; they are not kept."""
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        if size > len(data) - position:
+            raise ends_early(size, len(data) - position)
+        position += size
+    return position
 
 
 def unsigned_varint(value: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Records of compacted internal topics: a key starts with the record's type (int16), a value with its version (int16)."""
+"""Records of compacted internal topics: keys start with the record's type, values with their version (int16 each)."""
 
 from __future__ import annotations
 
