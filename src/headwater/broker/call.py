@@ -15,26 +15,49 @@ An exception that escapes a handler is ours: it is logged with its trace, counte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from headwater.broker.services import Services
     from headwater.wire.frames import RequestHeader
 
-__all__ = ["Call", "Peer"]
+__all__ = ["ANONYMOUS", "Call", "Disconnect", "Peer"]
 
 ANONYMOUS = "User:ANONYMOUS"  # the principal of a connection without SASL
+
+
+class Disconnect(Exception):
+    """The protocol's only answer here is to close the connection (a failed Produce with acks=0, a failed login)."""
 
 
 class Peer:
     """Who is at the other end of a connection; one object for its whole life."""
 
-    __slots__ = ("host", "id", "port", "principal", "software")
+    __slots__ = (
+        "abandoned",
+        "endpoint",
+        "host",
+        "id",
+        "must_authenticate",
+        "port",
+        "principal",
+        "sasl",
+        "security",
+        "software",
+    )
 
-    def __init__(self, connection_id: int, host: str, port: int) -> None:
+    def __init__(
+        self, connection_id: int, host: str, port: int, *, security: str = "PLAINTEXT", endpoint: tuple[str, int]
+    ) -> None:
         self.id = connection_id
         self.host = host  # as Kafka shows it in DescribeGroups, without the slash
         self.port = port
+        self.security = security  # the listener's protocol
+        self.endpoint = endpoint  # where this client is told to find the broker
+        self.must_authenticate = security.startswith("SASL_")
+        self.sasl: object = None  # the mechanism's exchange while it runs
+        self.abandoned: Callable[[], object] | None = None  # called if it goes away while its request waits
         self.principal = ANONYMOUS
         self.software = ("unknown", "unknown")  # name and version, from ApiVersions 3+
 

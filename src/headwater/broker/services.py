@@ -17,12 +17,13 @@ before it returns). Everything here is used on the loop's thread only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from headwater.broker.cluster import Cluster
     from headwater.broker.configs import BrokerConfig, Parsed
+    from headwater.broker.fetch_sessions import Sessions
     from headwater.broker.internal import InternalTopics
     from headwater.broker.loop import Loop
     from headwater.broker.metrics import Metrics
@@ -94,14 +95,12 @@ class Services(Protocol):
     @property
     def transactions(self) -> Transactions: ...
     @property
+    def fetch_sessions(self) -> Sessions: ...
+    @property
     def quotas(self) -> Quotas: ...
     @property
     def metrics(self) -> Metrics: ...
 
     def group_config(self, group: str, name: str) -> Parsed:
         """The effective value of a GROUP setting (`consumer.session.timeout.ms`): the group's own or the default."""
-        ...
-
-    def on_disconnect(self, connection_id: int, callback: Callable[[], object]) -> None:
-        """Call back when that connection has closed (a fetch session or a waiting join has nobody left)."""
         ...

@@ -1,0 +1,53 @@
+"""Where the broker listens, and what it tells clients to connect to: `PLAINTEXT://127.0.0.1:9092`.
+
+`security` is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. Host 0.0.0.0 or [::] listens everywhere; clients are
+then told the address they reached the broker at, unless `advertised.listeners` says something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.errors import SettingError
+
+__all__ = ["PROTOCOLS", "Listener", "parse_listeners"]
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    security: str
+    host: str
+    port: int
+
+    @property
+    def tls(self) -> bool:
+        return self.security in ("SSL", "SASL_SSL")
+
+    @property
+    def sasl(self) -> bool:
+        return self.security.startswith("SASL_")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.security}://{host}:{self.port}"
+
+
+def parse_listeners(setting: str, texts: tuple[str, ...]) -> tuple[Listener, ...]:
+    """`PROTOCOL://HOST:PORT`, or `HOST:PORT` for PLAINTEXT, each."""
+    found = tuple(_parse(setting, text) for text in texts)
+    if len({listener.security for listener in found}) != len(found):
+        raise SettingError(f"{setting}: one listener for each security protocol, not {', '.join(map(str, found))}")
+    return found
+
+
+def _parse(setting: str, text: str) -> Listener:
+    security, separator, address = text.rpartition("://")
+    security = security.upper() if separator else "PLAINTEXT"
+    host, _, port = address.rpartition(":")
+    if security not in PROTOCOLS:
+        raise SettingError(f"{setting}: {text!r} must start with one of {', '.join(PROTOCOLS)}")
+    if not port.isdigit() or int(port) > 65535:
+        raise SettingError(f"{setting}: {text!r} must be PROTOCOL://HOST:PORT")
+    return Listener(security, host.strip("[]"), int(port))
