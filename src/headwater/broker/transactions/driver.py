@@ -267,6 +267,8 @@ class TransactionCoordinator:
         self._note(transactional_id, machine)
         for effect in effects:
             self._perform(transactional_id, machine, effect)
+        if machine.stalled and isinstance(event, MarkersFailed | WriteFailed):
+            self._services.loop.call_later(RETRY_INTERVAL_MS, self._tick, transactional_id)
 
     def _note(self, transactional_id: str, machine: TransactionMachine) -> None:
         """Keep track of which machines need time, and forget those that are gone or never came to be."""
@@ -357,15 +359,11 @@ class TransactionCoordinator:
             self._step(transactional_id, machine, Tick(expiration_ms))
 
     def _schedule_scan(self) -> None:
-        """One timer for all: soon when something has to be repeated, at the usual interval for time-outs."""
+        """One timer for the time-outs of all open transactions, and none when there are none."""
         if self._closed or self._scan is not None:
             return
-        self._scan = self._services.loop.call_later(self._scan_interval_ms(), self._scan_busy)
-
-    def _scan_interval_ms(self) -> int:
-        if any(self._machines[each].stalled for each in self._busy):
-            return RETRY_INTERVAL_MS
-        return self._services.config.number("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+        interval_ms = self._services.config.number("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+        self._scan = self._services.loop.call_later(interval_ms, self._scan_busy)
 
     def _scan_busy(self) -> None:
         self._scan = None
