@@ -152,4 +152,4 @@ class _Rate:
 
 
 def _entity(parts: tuple[tuple[str, str | None], ...]) -> Entity:
-    return tuple(sorted((kind, name) for kind, name in parts))
+    return tuple(sorted(parts, key=lambda part: part[0]))
