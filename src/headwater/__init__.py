@@ -10,16 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.broker.embedded import Broker as Broker
     from headwater.errors import HeadwaterError as HeadwaterError
 
 __version__ = "0.1.0"
 
 # public name -> the module that defines it
 _EXPORTS = {
+    "Broker": "headwater.broker.embedded",
     "HeadwaterError": "headwater.errors",
 }
 
-__all__ = ["HeadwaterError", "__version__"]
+__all__ = ["Broker", "HeadwaterError", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -46,14 +46,15 @@ class Runtime:
         self._transactions: Transactions | None = None
         filesystem = filesystem or SystemFilesystem()
         clock = SystemClock()
+        self.commits = GroupCommit(self.loop.call_soon_threadsafe, filesystem)
         self.directory = LogDirectory(
             data,
             filesystem=filesystem,
             clock=clock,
             cluster_id=_new_cluster_id(),
             node_id=self.config.number("node.id"),
+            commits=self.commits,
         )
-        self.commits = GroupCommit(self.loop.call_soon_threadsafe, filesystem)
         self.logs = Partitions(self.commits)
         self.cluster = Cluster(self.config, self.directory, self.logs, clock)
         self.internal = InternalTopics(self.cluster, self.logs)
