@@ -34,6 +34,11 @@ class Promise(Generic[T]):
     def done(self) -> bool:
         return self._value is not _PENDING or self._error is not None
 
+    @property
+    def error(self) -> Exception | None:
+        """Why it failed; None if it has not."""
+        return self._error
+
     def resolve(self, value: T) -> None:
         """Settle with a value and run the callbacks; a second settling is an error of ours."""
         self._settle(value, None)
