@@ -23,6 +23,7 @@ from headwater.errors import SettingError
 __all__ = ["FILE_NAME", "SETTINGS", "Setting", "Settings", "Value", "load_settings"]
 
 FILE_NAME = "headwater.toml"
+KAFKA_SECTION = "kafka"  # of the file: the broker's settings under Kafka's names, which `headwater start` reads
 _ENVIRONMENT_PREFIX = "HEADWATER_"
 
 
@@ -109,6 +110,8 @@ def _from_file(file: Path | None) -> tuple[str, dict[str, str]]:
         raise SettingError(f"{path} is not TOML: {error}") from error
     found: dict[str, str] = {}
     for section, content in document.items():
+        if section == KAFKA_SECTION:
+            continue
         if not isinstance(content, dict):
             raise SettingError(f"{path}: {section!r} is a section: write [{section}] and its keys below it")
         found.update({f"{section}.{key}": str(value) for key, value in content.items()})

@@ -86,8 +86,13 @@ class Dispatcher:
 
     def _answer(self, connection: Connection, header: RequestHeader, response: Struct) -> None:
         connection.send(encode_response(header, response))
-        throttled_ms = getattr(response, "throttle_time_ms", 0)
+        self._throttle(connection, header, response)
+
+    def _throttle(self, connection: Connection, header: RequestHeader, response: Struct) -> None:
+        """A client that was told to wait is not read for as long (KIP-219)."""
+        throttled_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttled_ms:
+            self._metrics.throttled_ms[APIS[header.api_key].name] += throttled_ms
             connection.mute(throttled_ms)
 
     def _answer_later(self, connection: Connection, header: RequestHeader, answer: Any) -> None:
@@ -102,9 +107,7 @@ class Dispatcher:
             except Exception as error:
                 self._failed(connection, header, error)
                 return None
-            throttled_ms = getattr(response, "throttle_time_ms", 0)
-            if throttled_ms:
-                connection.mute(throttled_ms)
+            self._throttle(connection, header, response)
             return chunks
 
         connection.later(promise, encode)

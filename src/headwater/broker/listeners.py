@@ -15,6 +15,10 @@ __all__ = ["PROTOCOLS", "Listener", "parse_listeners"]
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
+EVERYWHERE = "0.0.0.0"  # what an empty host means, as in Kafka
+CONTROLLER = "CONTROLLER://"  # what Kafka's own example file also listens on; there is no other controller to talk to
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     security: str
@@ -36,7 +40,7 @@ class Listener:
 
 def parse_listeners(setting: str, texts: tuple[str, ...]) -> tuple[Listener, ...]:
     """`PROTOCOL://HOST:PORT`, or `HOST:PORT` for PLAINTEXT, each."""
-    found = tuple(_parse(setting, text) for text in texts)
+    found = tuple(_parse(setting, text) for text in texts if not text.upper().startswith(CONTROLLER))
     if len({listener.security for listener in found}) != len(found):
         raise SettingError(f"{setting}: one listener for each security protocol, not {', '.join(map(str, found))}")
     return found
@@ -50,4 +54,4 @@ def _parse(setting: str, text: str) -> Listener:
         raise SettingError(f"{setting}: {text!r} must start with one of {', '.join(PROTOCOLS)}")
     if not port.isdigit() or int(port) > 65535:
         raise SettingError(f"{setting}: {text!r} must be PROTOCOL://HOST:PORT")
-    return Listener(security, host.strip("[]"), int(port))
+    return Listener(security, host.strip("[]") or EVERYWHERE, int(port))

@@ -14,16 +14,17 @@ from headwater.broker.internal import CONSUMER_OFFSETS, TRANSACTION_STATE, Inter
 from headwater.broker.listeners import Listener, parse_listeners
 from headwater.broker.loop import Loop
 from headwater.broker.maintenance import Maintenance
-from headwater.broker.metrics import Metrics
+from headwater.broker.metrics import Metrics, TimedFilesystem
 from headwater.broker.partitions import Partition, Partitions
 from headwater.broker.quotas import Quotas
 from headwater.broker.server import Server
+from headwater.broker.topics import TopicChange
 from headwater.clock import SystemClock
-from headwater.filesystem import SystemFilesystem
 from headwater.log.directory import LogDirectory
 from headwater.log.groupcommit import GroupCommit
 
 if TYPE_CHECKING:
+    from headwater.broker.metrics_http import MetricsServer
     from headwater.broker.services import Groups, Transactions
     from headwater.filesystem import Filesystem
 
@@ -36,15 +37,20 @@ class Runtime:
     """Built on any thread; from `run` on it belongs to the thread that runs it, until `run` returns."""
 
     def __init__(
-        self, data: str, static: Mapping[str, str], *, filesystem: Filesystem | None = None, loop: Loop | None = None
+        self,
+        data: str,
+        static: Mapping[str, str],
+        *,
+        metrics: str = "",
+        filesystem: Filesystem | None = None,
     ) -> None:
-        """Opens the data directory (recovering it if need be) and the listening sockets."""
-        self.loop = loop or Loop()
+        """Opens the data directory (recovering it if need be) and the sockets; `metrics` is HOST:PORT or empty."""
+        self.loop = Loop()
         self.config = BrokerConfig({**static, "log.dirs": data})
         self.metrics = Metrics()
         self._groups: Groups | None = None
         self._transactions: Transactions | None = None
-        filesystem = filesystem or SystemFilesystem()
+        filesystem = filesystem or TimedFilesystem(self.metrics.sync_times)
         clock = SystemClock()
         self.commits = GroupCommit(self.loop.call_soon_threadsafe, filesystem)
         self.directory = LogDirectory(
@@ -60,11 +66,15 @@ class Runtime:
         self.internal = InternalTopics(self.cluster, self.logs)
         self.quotas = Quotas(self.cluster, self.config, self.loop)
         self.logs.on_marker(self._transaction_ended)
+        self.cluster.watch(self._topic_changed)
         self.fetch_sessions = Sessions(self)
         self.server = Server(self)
         self._load_coordinators()
-        self.listeners = self._listen()
         self._maintenance = Maintenance(self.loop, self.directory)
+        self._observer: MetricsServer | None = None
+        self.listeners = self._listen()
+        if metrics:
+            self._observer = self._observe(metrics)
 
     # -- life
 
@@ -86,6 +96,8 @@ class Runtime:
                 coordinator.close()
         self._maintenance.stop()
         self.server.close()
+        if self._observer is not None:
+            self._observer.close()
         self.commits.close()
         self.directory.close()
         self.loop.close()
@@ -99,6 +111,20 @@ class Runtime:
         except Exception:
             self._close()
             raise
+
+    def _observe(self, address: str) -> MetricsServer:
+        from headwater.broker.metrics_http import MetricsServer
+
+        try:
+            return MetricsServer(self, address)
+        except Exception:
+            self._close()
+            raise
+
+    @property
+    def metrics_address(self) -> str:
+        """HOST:PORT of the metrics, or empty."""
+        return self._observer.address if self._observer is not None else ""
 
     # -- coordinators
 
@@ -128,6 +154,10 @@ class Runtime:
             _ = self.transactions
         if self.internal.exists(CONSUMER_OFFSETS):
             _ = self.groups
+
+    def _topic_changed(self, change: TopicChange) -> None:
+        if change.after is None and change.before is not None and self._groups is not None:
+            self._groups.topics_deleted([change.before.name])
 
     def _transaction_ended(self, partition: Partition, producer_id: int, epoch: int, committed: bool) -> None:
         if partition.topic == CONSUMER_OFFSETS:

@@ -12,6 +12,7 @@ transaction coordinator is asked first (and, from version 12 on, adds the partit
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from time import perf_counter_ns
 from typing import Any
 
 import msgspec
@@ -58,8 +59,10 @@ def handle(call: Call, request: ProduceRequest) -> ProduceResponse | Awaitable[P
 
 
 def _answer(call: Call, request: ProduceRequest, refused: Refused) -> ProduceResponse | Promise[ProduceResponse] | None:
+    started = perf_counter_ns()
     collected = _Collected(call, request)
     collected.append_all(refused)
+    call.broker.metrics.append_times.add(perf_counter_ns() - started)
     if request.acks == 0:
         if collected.failed:
             raise Disconnect(f"a Produce with acks=0 failed: {collected.failed}")
