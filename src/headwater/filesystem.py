@@ -1,10 +1,10 @@
 """The disk as a dependency: what the log asks of a filesystem, and the real one.
 
-Tests put filesystems in its place that forget what was not synced, tear writes, run full or fail. File descriptors are plain
-integers, so that the real one adds nothing to a system call: its hot operations *are* the functions of `os`.
+Tests put filesystems in its place that forget what was not synced, tear writes, run full or fail. File descriptors are
+plain integers, so that the real one adds nothing to a system call: its hot operations *are* the functions of `os`.
 
-Two rules of disks that callers must know: bytes written are durable only after `datasync` of the file, and a name (created, renamed,
-removed) only after `sync_directory` of the folder that holds it.
+Two rules of disks that callers must know: bytes written are durable only after `datasync` of the file, and a name
+(created, renamed, removed) only after `sync_directory` of the folder that holds it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Filesystem(Protocol):
     def close(self, fd: int) -> None: ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int, /) -> int:
-        """Write the buffers one after another at `position`; the number of bytes written, which may be fewer than given."""
+        """Write the buffers one after another at `position`; the number of bytes written, which may be fewer than
+        given.
+        """
         ...
 
     def pread(self, fd: int, length: int, position: int, /) -> bytes: ...

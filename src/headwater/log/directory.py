@@ -1,16 +1,58 @@
-"""All partitions under one data directory."""
+"""All partitions under one data directory: `<topic>-<partition>/` folders, and the files that say where recovery
+begins.
+
+meta.properties                    whose directory this is
+.lock                              held by the process that uses it
+.kafka_cleanshutdown               there only between a clean stop and the next start
+recovery-point-offset-checkpoint   below it, everything of a partition is on the disk, indexes included
+log-start-offset-checkpoint        where partitions begin, if later than their first segment
+cleaner-offset-checkpoint          up to where compaction has been
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from headwater.clock import Clock
+from headwater.errors import Corrupted, EnvironmentFailed
 from headwater.filesystem import Filesystem
-from headwater.log.partition import PartitionLog
+from headwater.log.checkpoints import (
+    Offsets,
+    decode_checkpoint,
+    decode_metadata,
+    decode_properties,
+    encode_checkpoint,
+    encode_metadata,
+    encode_properties,
+)
+from headwater.log.context import Context
+from headwater.log.epochs import LeaderEpochs
+from headwater.log.files import read_whole, write_whole
+from headwater.log.groupcommit import GroupCommit
+from headwater.log.layout import METADATA_FILE
+from headwater.log.maintenance import Maintenance
+from headwater.log.partition import Name, Opened, PartitionLog
+from headwater.log.producers import Producers
+from headwater.log.recovery import RecoveryPlan, new_segment, recover_partition
 from headwater.log.settings import LogSettings
 
 __all__ = ["LogDirectory"]
+
+META = "meta.properties"
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+START_OFFSETS = "log-start-offset-checkpoint"
+CLEANED_UPTO = "cleaner-offset-checkpoint"
+
+_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
+_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
+
+_log = logging.getLogger("headwater.log")
 
 
 class LogDirectory:
@@ -25,35 +67,189 @@ class LogDirectory:
         cluster_id: str,
         node_id: int = 1,
         settings: LogSettings | None = None,
+        commits: GroupCommit | None = None,
     ) -> None:
-        """Creates the directory if need be, locks it, opens every partition. `settings` are for logs until they are given
-        their own. DirectoryInUse when another process has it; `cluster_id` is ignored when meta.properties has one."""
+        """Creates the directory if need be, locks it, opens every partition. `settings` are for logs until they are
+        given their own. `commits` runs slow disk work on its threads; without it everything happens at once, on the
+        caller's. DirectoryInUse when another process has it; `cluster_id` is ignored when meta.properties has one."""
+        self.path = path.rstrip("/")
+        self.settings = settings or LogSettings()
+        self.context = Context(filesystem, clock)
+        self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self.findings: list[Corrupted] = []  # damage and torn tails found while opening
+        filesystem.make_directory(self.path)
+        self._lock_fd = filesystem.lock(f"{self.path}/{LOCK}")
+        try:
+            self.cluster_id = self._identity(cluster_id, node_id)
+            self.clean = filesystem.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
+            self.cleaned_upto = self._checkpoint(CLEANED_UPTO)
+            self._open_all()
+            if self.clean:
+                filesystem.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
+            filesystem.sync_directory(self.path)
+        except BaseException:
+            self.release_lock()
+            raise
+        self.maintenance = Maintenance(self, commits)
 
-    cluster_id: str
-    clean: bool  # whether the last shutdown was
-    logs: dict[tuple[str, int], PartitionLog]
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(self.logs.values())
 
-    def get(self, topic: str, partition: int) -> PartitionLog | None: ...
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self.logs.get((topic, partition))
 
     def create(self, topic: str, partition: int, settings: LogSettings, topic_id: UUID) -> PartitionLog:
-        """A new, empty partition, durable when this returns. One that exists already is returned with the new settings."""
-        ...
+        """A new, empty partition, durable when this returns. One that exists is returned, with the new settings."""
+        log = self.logs.get((topic, partition))
+        if log is not None:
+            log.settings = settings
+            return log
+        folder = f"{self.path}/{topic}-{partition}"
+        filesystem = self.context.filesystem
+        filesystem.make_directory(folder)
+        write_whole(filesystem, f"{folder}/{METADATA_FILE}", encode_metadata(topic_id))
+        segment = new_segment(self.context, folder, 0)
+        filesystem.sync_directory(folder)
+        filesystem.sync_directory(self.path)
+        opened = Opened([segment], Producers(), LeaderEpochs(), 0, 0, 0)
+        log = PartitionLog(self.context, Name(topic, partition, topic_id, folder), settings, opened)
+        self.logs[topic, partition] = log
+        return log
 
     def delete(self, topic: str, partition: int) -> None:
         """Gone at once for users and after a crash; its files vanish after `file.delete.delay.ms`."""
-        ...
+        log = self.logs.pop((topic, partition), None)
+        if log is None:
+            return
+        filesystem = self.context.filesystem
+        doomed = f"{log.folder}.{secrets.token_hex(16)}-delete"
+        for segment in log.segments:
+            for file in segment.files():
+                file.path = file.path.replace(log.folder, doomed, 1)
+        filesystem.rename(log.folder, doomed)
+        filesystem.sync_directory(self.path)
+        self.cleaned_upto.pop((topic, partition), None)
+        self.maintenance.forget(log)
+        self.maintenance.remove_later(doomed, self.context.clock.now_ms() + log.settings.file_delete_delay_ms)
 
-    def __iter__(self) -> Iterator[PartitionLog]: ...
+    def maintain(self, now_ms: int) -> float:
+        """One short slice (a few milliseconds at most) of background work: retention, flush.ms, checkpoints, deletions,
+        compaction. Returns in how many milliseconds it wants to be called again (0: there is more to do)."""
+        return self.maintenance.step(now_ms)
 
     def checkpoint(self) -> None:
         """Write recovery points and start offsets, so that a crash from here on scans little."""
-        ...
-
-    def maintain(self, now_ms: int) -> float:
-        """One short slice (a few milliseconds at most) of background work: retention, rolls by time, flush.ms, checkpoints,
-        deletions, compaction. Returns in how many milliseconds it wants to be called again (0: there is more to do)."""
-        ...
+        for log in self.logs.values():
+            if log.failure is None:
+                self.maintenance.checkpoint_now(log)
+        self.checkpoint_writer()()
 
     def close(self) -> None:
         """Make everything durable and leave the directory clean, so that the next start scans nothing."""
-        ...
+        clean = True
+        for log in self.logs.values():
+            try:
+                log.flush_to_disk()
+                log.segments[-1].finish()
+                self.maintenance.checkpoint_now(log)
+            except (OSError, EnvironmentFailed) as error:
+                _log.error("%s could not be closed cleanly: %s", log.folder, error)
+                clean = False
+        self.checkpoint_writer()()
+        if clean:
+            write_whole(self.context.filesystem, f"{self.path}/{CLEAN_SHUTDOWN}", b'{"version":0,"brokerEpoch":-1}')
+        for log in self.logs.values():
+            for segment in log.segments:
+                for file in segment.files():
+                    file.close()
+        self.release_lock()
+
+    def release_lock(self) -> None:
+        """Let another process have the directory: the last step of `close`, and what the end of a process does."""
+        self.context.filesystem.close(self._lock_fd)
+
+    # ---- for the other modules of this package
+
+    def checkpoint_writer(self) -> Callable[[], None]:
+        """Writes, on any thread, the recovery points and start offsets as they are now."""
+        points = {key: log.recovery_point for key, log in self.logs.items()}
+        starts = {key: log.log_start_offset for key, log in self.logs.items()}
+
+        def write() -> None:
+            self._write(RECOVERY_POINTS, points)
+            self._write(START_OFFSETS, starts)
+
+        return write
+
+    def write_start_offsets(self) -> None:
+        self._write(START_OFFSETS, {key: log.log_start_offset for key, log in self.logs.items()})
+
+    def write_cleaned_upto(self) -> None:
+        self._write(CLEANED_UPTO, self.cleaned_upto)
+
+    def _write(self, name: str, offsets: Offsets) -> None:
+        write_whole(self.context.filesystem, f"{self.path}/{name}", encode_checkpoint(offsets))
+
+    def _checkpoint(self, name: str) -> Offsets:
+        path = f"{self.path}/{name}"
+        if not self.context.filesystem.exists(path):
+            return {}
+        try:
+            return decode_checkpoint(read_whole(self.context.filesystem, path), path)
+        except Corrupted as finding:
+            _log.warning("%s; going on without it", finding)
+            self.findings.append(finding)
+            return {}
+
+    def _identity(self, cluster_id: str, node_id: int) -> str:
+        path = f"{self.path}/{META}"
+        filesystem = self.context.filesystem
+        if filesystem.exists(path):
+            known = decode_properties(read_whole(filesystem, path)).get("cluster.id")
+            if known:
+                return known
+        properties = {
+            "version": "1",
+            "cluster.id": cluster_id,
+            "node.id": str(node_id),
+            "directory.id": secrets.token_urlsafe(16),
+        }
+        write_whole(filesystem, path, encode_properties(properties))
+        return cluster_id
+
+    def _open_all(self) -> None:
+        recovery_points = self._checkpoint(RECOVERY_POINTS)
+        starts = self._checkpoint(START_OFFSETS)
+        self.doomed: list[str] = []  # folders of partitions deleted before a stop
+        for entry in self.context.filesystem.scan(self.path):
+            if entry.is_directory and _DELETED_FOLDER.fullmatch(entry.name):
+                self.doomed.append(f"{self.path}/{entry.name}")
+            elif entry.is_directory and (match := _FOLDER.fullmatch(entry.name)):
+                key = match["topic"], int(match["partition"])
+                self._open(key, starts.get(key, 0), recovery_points.get(key, 0))
+
+    def _open(self, key: tuple[str, int], start: int, recovery_point: int) -> None:
+        topic, partition = key
+        folder = f"{self.path}/{topic}-{partition}"
+        filesystem = self.context.filesystem
+        metadata = f"{folder}/{METADATA_FILE}"
+        topic_id = UUID(int=0)
+        if filesystem.exists(metadata):
+            topic_id = decode_metadata(read_whole(filesystem, metadata), metadata)
+        found = recover_partition(
+            self.context,
+            RecoveryPlan(
+                folder,
+                start=start,
+                recovery_point=recovery_point,
+                clean=self.clean,
+                index_interval_bytes=self.settings.index_interval_bytes,
+                compacted=key in self.cleaned_upto,
+            ),
+        )
+        self.findings += found.findings
+        start = min(max(start, found.segments[0].base_offset), found.log_end)
+        opened = Opened(
+            found.segments, found.producers, found.epochs, start, found.log_end, min(recovery_point, found.log_end)
+        )
+        self.logs[key] = PartitionLog(self.context, Name(topic, partition, topic_id, folder), self.settings, opened)

@@ -57,7 +57,9 @@ class Slice:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: tuple[tuple[int, int], ...]  # (producer id, first offset) of aborted ones, by first offset; committed reads only
+    aborted: tuple[
+        tuple[int, int], ...
+    ]  # (producer id, first offset) of aborted ones, by first offset; committed reads only
 
 
 @dataclass(frozen=True, slots=True)

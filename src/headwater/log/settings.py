@@ -29,7 +29,9 @@ class LogSettings:
     max_compaction_lag_ms: int = FOREVER_MS
     min_cleanable_dirty_ratio: float = 0.5
     file_delete_delay_ms: int = 60_000
-    flush_messages: int = 1  # 1: on disk before it is acknowledged; more: acknowledged from memory, synced after so many
+    flush_messages: int = (
+        1  # 1: on disk before it is acknowledged; more: acknowledged from memory, synced after so many
+    )
     flush_ms: int = FOREVER_MS  # relaxed topics only: the longest that records stay unsynced
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = "CreateTime"  # or LogAppendTime

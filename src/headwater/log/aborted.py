@@ -1,0 +1,57 @@
+"""The `.txnindex` of a segment: the aborted transactions whose marker is in it.
+
+entries of 34 bytes: version 0 (int16), producer id, first offset, last offset (the marker's), last stable offset when
+it was written (int64 each); ascending by last offset
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from headwater.log.files import LogFile, write_all
+
+__all__ = ["AbortedIndex", "AbortedTransaction"]
+
+_ENTRY = Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def encoded(self) -> bytes:
+        return _ENTRY.pack(VERSION, self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
+
+
+class AbortedIndex:
+    """Read from the file when asked; most segments have none, and then there is no file."""
+
+    __slots__ = ("count", "file")
+
+    def __init__(self, file: LogFile, size: int) -> None:
+        self.file = file
+        self.count = size // ENTRY_SIZE
+
+    def append(self, entry: AbortedTransaction) -> None:
+        write_all(self.file.filesystem, self.file.descriptor(), entry.encoded(), self.count * ENTRY_SIZE)
+        self.count += 1
+
+    def entries(self) -> list[AbortedTransaction]:
+        if not self.count:
+            return []
+        content = self.file.read(self.count * ENTRY_SIZE, 0)
+        whole = content[: len(content) // ENTRY_SIZE * ENTRY_SIZE]
+        return [AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(whole)]
+
+    def truncate(self, offset: int) -> None:
+        """Forget the transactions that ended at or after `offset`."""
+        kept = sum(entry.last_offset < offset for entry in self.entries())
+        if kept < self.count:
+            self.count = kept
+            self.file.filesystem.truncate(self.file.descriptor(), kept * ENTRY_SIZE)
