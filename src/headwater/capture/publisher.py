@@ -1,0 +1,219 @@
+"""Records and state into the log, in one Kafka transaction: the half of exactly-once that is not the database's.
+
+The transactional id is the capture's name: starting a capture fences any other of the same name, whose transaction in
+flight is aborted. What a capture has done is in the compacted topic `headwater.capture.positions` (one partition):
+
+    key    JSON [capture, name of the state]          for example ["shop","position"], ["shop","snapshot/public.t"]
+    value  JSON, whatever the source stores
+
+Records and state become visible together or not at all, so the state that is read back says exactly what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from headwater.capture.envelope import EVERY_PARTITION, Record
+from headwater.capture.errors import CaptureError, Fenced, LogUnavailable
+from headwater.capture.source import Batch
+from headwater.client import Connection, ensure_topics, partitions_of
+from headwater.errors import HeadwaterError
+
+__all__ = ["POSITIONS_TOPIC", "Publisher", "read_states"]
+
+POSITIONS_TOPIC = "headwater.capture.positions"
+TRANSACTIONAL_ID_PREFIX = "headwater.capture."
+TRANSACTION_TIMEOUT_MS = 600_000  # reading a table without a key may take long; brokers allow 15 minutes
+OPERATION_TIMEOUT_S = 60.0  # for the broker to answer; then the capture starts over from its stored position
+QUEUE_RECORDS_MAX = 200_000  # records on their way to the broker
+QUEUE_KBYTES_MAX = 128 << 10
+POLL_S = 0.1
+READ_TIMEOUT_S = 30.0
+MESSAGE_BYTES_MAX = 100 << 20  # a row may be large; the topic's own limit decides
+
+# The positions topic is read whole at every start: small segments make the broker compact it early.
+POSITIONS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304", "min.cleanable.dirty.ratio": "0.1"}
+
+_log = logging.getLogger("headwater.capture")
+
+
+class Publisher:
+    """Owns the producer; used by one thread."""
+
+    def __init__(self, connection: Connection, name: str, *, partitions: int = -1) -> None:
+        self._connection = connection
+        self._name = name
+        self._partitions = partitions
+        self._producer: Producer | None = None
+        self._in_transaction = False
+        self._known_topics: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def open(self) -> dict[str, Any]:
+        """Fence earlier captures of this name; the state that the last of them left."""
+        ensure_topics(self._connection, [POSITIONS_TOPIC], partitions=1, config=POSITIONS_CONFIG)
+        self._producer = self._connection.producer(
+            transactional_id=TRANSACTIONAL_ID_PREFIX + self._name,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            linger_ms=0,
+            compression_type="lz4",
+            queue_buffering_max_messages=QUEUE_RECORDS_MAX,
+            queue_buffering_max_kbytes=QUEUE_KBYTES_MAX,
+            message_max_bytes=MESSAGE_BYTES_MAX,
+            delivery_report_only_error=True,
+        )
+        self._call(self._producer.init_transactions, OPERATION_TIMEOUT_S)
+        self._in_transaction = False
+        return read_states(self._connection, self._name).get(self._name, {})
+
+    def publish(self, batch: Batch) -> None:
+        """Queue the batch in the current Kafka transaction."""
+        producer = self._begin()
+        self._ensure(batch.new_topics)
+        self._call(self._produce, producer, batch.records)
+        for name, value in batch.state.items():
+            key = json.dumps([self._name, name], separators=(",", ":")).encode()
+            body = None if value is None else json.dumps(value, separators=(",", ":")).encode()
+            self._call(self._produce, producer, [(POSITIONS_TOPIC, key, body, None)])
+
+    def commit(self) -> None:
+        """Make everything published since the last commit visible and durable."""
+        if self._in_transaction and self._producer is not None:
+            self._call(self._producer.commit_transaction, OPERATION_TIMEOUT_S)
+            self._in_transaction = False
+
+    def close(self) -> None:
+        if self._producer is None:
+            return
+        try:
+            if self._in_transaction:
+                self._producer.purge()
+                self._producer.abort_transaction(POLL_S * 10)
+        except KafkaException as error:
+            _log.debug("capture %s: abort on close: %s", self._name, error)
+        self._producer.close()
+        self._producer = None
+
+    def _begin(self) -> Producer:
+        if self._producer is None:
+            raise LogUnavailable("the publisher is closed")
+        if not self._in_transaction:
+            self._call(self._producer.begin_transaction)
+            self._in_transaction = True
+        return self._producer
+
+    def _produce(self, producer: Producer, records: Iterable[Record]) -> None:
+        produce = producer.produce
+        for topic, key, value, headers in records:
+            if headers is EVERY_PARTITION:
+                self._to_every_partition(producer, topic, key, value)
+                continue
+            while True:
+                try:
+                    if headers is None:
+                        produce(topic, value, key)
+                    else:
+                        produce(topic, value, key, headers=headers)
+                    break
+                except BufferError:  # the queue is full: the broker is the slower one
+                    self._wait_for_room(producer)
+        producer.poll(0)
+
+    def _wait_for_room(self, producer: Producer) -> None:
+        end = time.monotonic() + OPERATION_TIMEOUT_S
+        before = len(producer)
+        while len(producer) >= before:
+            producer.poll(POLL_S)
+            if time.monotonic() > end:
+                raise LogUnavailable(f"the broker took no records for {OPERATION_TIMEOUT_S:.0f} s")
+
+    def _to_every_partition(self, producer: Producer, topic: str, key: bytes | None, value: bytes | None) -> None:
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = len(partitions_of(self._connection, topic)) or 1
+        for partition in range(count):
+            producer.produce(topic, value, key, partition=partition)
+
+    def _ensure(self, topics: Iterable[tuple[str, bool]]) -> None:
+        for compacted in (True, False):
+            names = [name for name, compact in topics if compact == compacted and name not in self._known_topics]
+            config = {"cleanup.policy": "compact"} if compacted else {}
+            try:
+                ensure_topics(self._connection, names, partitions=self._partitions, config=config)
+            except HeadwaterError as error:
+                raise LogUnavailable(str(error)) from error
+            except KafkaException as error:
+                raise LogUnavailable(f"topics cannot be created: {error}") from error
+            self._known_topics.update(names)
+
+    def _call(self, operation: Any, *arguments: Any) -> None:
+        """Run one producer call; what fails is ours to start over from, unless a newer capture owns the name."""
+        end = time.monotonic() + OPERATION_TIMEOUT_S
+        while True:
+            try:
+                operation(*arguments)
+                return
+            except KafkaException as error:
+                problem = error.args[0]
+                if _is_fenced(problem):
+                    raise Fenced(
+                        f"another capture named {self._name!r} has taken over; give this one another name, or stop that"
+                    ) from error
+                if not (isinstance(problem, KafkaError) and problem.retriable()) or time.monotonic() > end:
+                    raise LogUnavailable(f"the log did not take the records: {error}") from error
+
+
+def _is_fenced(problem: object) -> bool:
+    return isinstance(problem, KafkaError) and problem.code() in (
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+    )
+
+
+def read_states(connection: Connection, only: str | None = None) -> dict[str, dict[str, Any]]:
+    """The stored state of every capture (or of one), by name."""
+    consumer = connection.consumer(f"headwater.capture.{uuid.uuid4().hex}")
+    states: dict[str, dict[str, Any]] = {}
+    try:
+        where = TopicPartition(POSITIONS_TOPIC, 0, 0)
+        low, high = consumer.get_watermark_offsets(where, timeout=READ_TIMEOUT_S)
+        if high <= low:
+            return states
+        where.offset = low
+        consumer.assign([where])
+        end = time.monotonic() + READ_TIMEOUT_S
+        while consumer.position([where])[0].offset < high:
+            for message in consumer.consume(10_000, POLL_S):
+                if message.error() is not None:
+                    raise LogUnavailable(f"{POSITIONS_TOPIC} cannot be read: {message.error()}")
+                _apply(states, message.key(), message.value(), only)
+                end = time.monotonic() + READ_TIMEOUT_S
+            if time.monotonic() > end:
+                raise LogUnavailable(f"{POSITIONS_TOPIC} cannot be read to its end within {READ_TIMEOUT_S:.0f} s")
+        return states
+    except KafkaException as error:
+        raise LogUnavailable(f"{POSITIONS_TOPIC} cannot be read: {error}") from error
+    finally:
+        consumer.close()
+
+
+def _apply(states: dict[str, dict[str, Any]], key: Any, value: Any, only: str | None) -> None:
+    try:
+        capture, name = json.loads(key)
+        if only is not None and capture != only:
+            return
+        state = states.setdefault(capture, {})
+        if value is None:
+            state.pop(name, None)
+        else:
+            state[name] = json.loads(value)
+    except (ValueError, TypeError) as error:
+        raise CaptureError(f"{POSITIONS_TOPIC} holds a record that no capture wrote: {key!r}: {error}") from error
