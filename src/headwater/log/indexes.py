@@ -10,6 +10,7 @@ checks what it finds there (see `positions`): a damaged index costs time, never 
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from struct import Struct
 
@@ -19,6 +20,9 @@ __all__ = ["IndexCache", "OffsetIndex", "SparseIndex", "TimeIndex"]
 
 TAIL_ENTRIES_MAX = 512  # entries held in memory for the active segment: 2 MiB of log, 4-6 KiB of memory
 CACHE_BYTES_MAX = 32 << 20  # index content held in memory over all partitions: 16 GiB of log at the usual density
+
+
+_log = logging.getLogger("headwater.log")
 
 
 class IndexCache:
@@ -56,25 +60,27 @@ class SparseIndex:
     """Ascending entries of two numbers, searched by the first."""
 
     ENTRY: Struct
-    __slots__ = ("_cache", "_last", "_tail", "_tail_bytes_max", "file", "saved")
+    __slots__ = ("_cache", "_last", "_tail", "_tail_bytes_max", "count", "file", "saved")
 
     def __init__(self, file: LogFile, saved: int, cache: IndexCache) -> None:
         self.file = file
         self.saved = saved  # entries in the file
+        self.count = saved  # entries in all
         self._cache = cache
         self._tail = bytearray()
         self._tail_bytes_max = TAIL_ENTRIES_MAX * self.ENTRY.size
         self._last: int | None = None
 
-    def __len__(self) -> int:
-        return self.saved + len(self._tail) // self.ENTRY.size
-
     def append(self, key: int, value: int) -> None:
         tail = self._tail
         tail += self.ENTRY.pack(key, value)
+        self.count += 1
         self._last = key
         if len(tail) >= self._tail_bytes_max:
-            self.save()
+            try:
+                self.save()
+            except OSError as error:  # the entries stay in memory; each append tries again
+                _log.warning("%s cannot be written: %s", self.file.path, error)
 
     def save(self) -> None:
         """Write what is only in memory (unsynced)."""
@@ -94,8 +100,7 @@ class SparseIndex:
         return first, second
 
     def last(self) -> tuple[int, int] | None:
-        count = len(self)
-        return self.entry(count - 1) if count else None
+        return self.entry(self.count - 1) if self.count else None
 
     def floor(self, key: int) -> tuple[int, int] | None:
         """The last entry whose first number is <= key."""
@@ -132,6 +137,7 @@ class SparseIndex:
         del self._tail[max(0, count - self.saved) * size :]
         self.saved = min(self.saved, count)
         self.file.filesystem.truncate(self.file.descriptor(), self.saved * size)
+        self.count = self.saved + len(self._tail) // size
         last = self.last()
         self._last = None if last is None else last[0]
 
@@ -139,7 +145,7 @@ class SparseIndex:
         """Forget the zeros that a running Kafka keeps behind its entries."""
         content = self.file.read(self.saved * self.ENTRY.size, 0)
         kept = len(content.rstrip(b"\0"))
-        self.saved = min(self.saved, -(-kept // self.ENTRY.size))
+        self.saved = self.count = min(self.saved, -(-kept // self.ENTRY.size))
 
 
 class OffsetIndex(SparseIndex):

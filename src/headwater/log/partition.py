@@ -22,8 +22,9 @@ from headwater.log.admission import Admitted, admit
 from headwater.log.context import Context
 from headwater.log.durability import Durability, SyncJob
 from headwater.log.epochs import LeaderEpochs
-from headwater.log.files import write_whole
-from headwater.log.layout import CONTROL, DELETED, EPOCHS_FILE, INITIAL, SNAPSHOT, segment_name
+from headwater.log.files import LogFile, write_all, write_whole
+from headwater.log.indexes import TimeIndex
+from headwater.log.layout import CONTROL, DELETED, EPOCHS_FILE, INITIAL, LENGTH_FROM, MAGIC, SNAPSHOT, segment_name
 from headwater.log.producers import Producers, RememberedBatch
 from headwater.log.reading import read_slice
 from headwater.log.recent import RecentBatches
@@ -181,7 +182,7 @@ class PartitionLog:
         )
         admitted = admit(content, self.settings, now_ms, client=False)
         offset = self._write(admitted, leader_epoch, now_ms)
-        ended = states.record_marker(admitted[0].header, offset, Marker(commit, coordinator_epoch), now_ms)
+        ended = states.record_marker(admitted[0][0], offset, Marker(commit, coordinator_epoch), now_ms)
         if ended is not None and ended.aborted:
             self._index_aborted(producer_id, ended.first_offset, offset)
         if not self.settings.durable_acks:
@@ -190,7 +191,7 @@ class PartitionLog:
 
     def _check_producers(self, admitted: list[Admitted], client: bool) -> RememberedBatch | None:
         """AppendRefused for a batch out of turn; the first batch that is a retry of a remembered one."""
-        producing = [batch.header for batch in admitted if batch.header[9] >= 0]
+        producing = [header for header, _ in admitted if header[9] >= 0]
         if not producing:
             return None
         states = self.producer_states
@@ -210,83 +211,81 @@ class PartitionLog:
         base = offset = self._end
         buffers: list[Buffer] = []
         total = 0
-        for header, body, checksum in admitted:
-            buffers.append(INITIAL.pack(offset, header[1], leader_epoch, 2, checksum))
-            buffers.append(body)
-            total += 21 + len(body)
+        for header, body in admitted:
+            length = header[1]
+            buffers += INITIAL.pack(offset, length, leader_epoch, MAGIC, header[4]), body
+            total += LENGTH_FROM + length
             offset += header[6] + 1
         try:
             if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base):
                 self.save_epochs()
-            segment = self._segment_for(total, admitted[0].header[8], offset, now_ms)
-            self._write_out(segment, buffers, total, now_ms)
+            segment = self._segment_for(total, admitted[0][0][8], offset, now_ms)
+            position = segment.size
+            file = segment.file
+            file.used = True
+            self.durability.writing(file, now_ms)
+            if len(buffers) > BUFFERS_MAX:
+                buffers = [b"".join(buffers)]
+            written = self._pwritev(file.fd if file.fd >= 0 else file.descriptor(), buffers, position)
+            if written != total:
+                self._write_rest(file, buffers, written, position)
         except OSError as error:
+            self._undo_write()
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder} cannot be written: {error}") from error
         self._remember(admitted, segment, base, now_ms)
-        segment.size += total
+        segment.size = position + total
+        segment.verified.appended(position, position + total)
         self.unscanned_bytes += total
         self._end = self.durability.end = offset
         if not self.settings.durable_acks:
             self.advance(offset)
         return base
 
-    def _write_out(self, segment: Segment, buffers: list[Buffer], total: int, now_ms: int) -> None:
-        """All of it or nothing: what a failed write left is cut off again."""
-        file = segment.file
-        fd = file.descriptor()
-        self.durability.writing(file, now_ms)
-        position = segment.size
+    def _write_rest(self, file: LogFile, buffers: list[Buffer], written: int, position: int) -> None:
+        """A disk that is nearly full takes a part of a write, and says so at the next."""
+        rest = b"".join(buffers)[written:]
+        write_all(self.context.filesystem, file.descriptor(), rest, position + written)
+
+    def _undo_write(self) -> None:
+        """All or nothing: what a failed write left behind the active segment's end is cut off again."""
+        segment = self.segments[-1]
         try:
-            if len(buffers) > BUFFERS_MAX:
-                buffers = [b"".join(buffers)]
-            written = self._pwritev(fd, buffers, position)
-            while written < total:  # a disk that is nearly full takes a part, then says so
-                rest = memoryview(b"".join(buffers))[written:]
-                written += self._pwritev(fd, [rest], position + written)
-        except OSError:
-            try:
-                self.context.filesystem.truncate(fd, position)
-            except OSError as error:
-                self.fail(error)
-            raise
+            self.context.filesystem.truncate(segment.file.descriptor(), segment.size)
+        except OSError as error:
+            self.fail(error)
 
     def _remember(self, admitted: list[Admitted], segment: Segment, offset: int, now_ms: int) -> None:
         """Indexes, recent positions, producers."""
         position = segment.size
         interval, watermark = self.settings.index_interval_bytes, self._watermark
-        add, note = self.recent.add, segment.note
-        for header, body, _ in admitted:
-            size = 21 + len(body)
+        for header, _ in admitted:
+            size = LENGTH_FROM + header[1]
             last = offset + header[6]
-            try:
-                note(position, size, last, header[8], interval)
-            except OSError as error:  # indexes can be made again; the next append tries anew
-                _log.warning("%s: an index could not be written: %s", segment.file.path, error)
-            add(last, position, watermark)
+            segment.note(position, size, last, header[8], interval)
+            self.recent.add(last, position, watermark)
             if header[9] >= 0 and not header[5] & CONTROL:
                 self.producer_states.record(header, offset, now_ms)
             position += size
             offset = last + 1
-        segment.verified.appended(segment.size, position)
 
     def _segment_for(self, size: int, timestamp: int, end: int, now_ms: int) -> Segment:
         """The active segment, or a new one if these bytes or that time are too much for it."""
         settings = self.settings
+        active = self.segments[-1]
+        if active.size and (
+            active.size + size > settings.segment_bytes
+            or active.offsets.count * TimeIndex.ENTRY.size >= settings.segment_index_bytes
+            or end - active.base_offset > RELATIVE_OFFSET_MAX
+            or retention.active_for(active, timestamp, now_ms) > settings.segment_ms
+        ):
+            self.roll()
+            active = self.segments[-1]
         if size > settings.segment_bytes:
             raise AppendRefused(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes do not fit a segment, segment.bytes is {settings.segment_bytes}",
             )
-        active = self.segments[-1]
-        if active.size and (
-            active.size + size > settings.segment_bytes
-            or retention.active_for(active, timestamp, now_ms) > settings.segment_ms
-            or len(active.offsets) * 8 + 8 > settings.segment_index_bytes
-            or len(active.times) * 12 + 12 > settings.segment_index_bytes
-            or end - active.base_offset > RELATIVE_OFFSET_MAX
-        ):
-            self.roll(now_ms)
-        return self.segments[-1]
+        return active
 
     def _index_aborted(self, producer_id: int, first_offset: int, marker_offset: int) -> None:
         undecided = self.producer_states.first_undecided()
@@ -398,7 +397,7 @@ class PartitionLog:
         except OSError as error:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.failure} ({error})") from error
 
-    def roll(self, now_ms: int) -> None:
+    def roll(self) -> None:
         """Begin a new segment at the log end."""
         self.segments[-1].finish()
         self.snapshot()

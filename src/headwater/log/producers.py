@@ -152,7 +152,7 @@ class Producers:
         if coordinator_epoch < known.coordinator_epoch:
             raise AppendRefused(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"producer {producer_id}: coordinator epoch {coordinator_epoch} is older than {known.coordinator_epoch}",
+                f"coordinator epoch {coordinator_epoch} of producer {producer_id} < {known.coordinator_epoch}",
             )
 
     def record(self, header: Header, first_offset: int, now_ms: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headwater.errors import BadInput, EnvironmentFailed
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ class StorageFailed(EnvironmentFailed):
     """The disk failed this log; it takes no writes until it has recovered. Answer KAFKA_STORAGE_ERROR."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where the batches are. They are durable once GroupCommit has called back for `last_offset + 1`."""
 
     base_offset: int
@@ -48,8 +49,7 @@ class Appended:
     duplicate: bool = False  # an idempotent producer's retry: the offsets are those of the first time
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """Whole batches, the first of which contains the offset asked for; `records.length` 0: nothing there yet."""
 
     records: FileRegion

@@ -30,7 +30,7 @@ def roll_if_due(log: PartitionLog, now_ms: int) -> None:
     active = log.segments[-1]
     settings = log.settings
     if active.size and settings.cleanup_delete and 0 <= settings.retention_ms < now_ms - _newest_time(active):
-        log.roll(now_ms)
+        log.roll()
 
 
 def _newest_time(segment: Segment) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import google_crc32c
-
 from headwater.log.admission import CODECS, Admitted
 from headwater.log.layout import (
     COMPRESSION_MASK,
     CRC_FROM,
     HEADER,
     INITIAL,
-    LENGTH_FROM,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Header,
@@ -27,7 +24,8 @@ __all__ = ["examined"]
 def examined(batch: Admitted, settings: LogSettings) -> Admitted:
     """The batch as it is to be written; AppendRefused for records without keys on a compacted topic."""
     wanted = settings.compression_type
-    codec = batch.header[5] & COMPRESSION_MASK
+    header, _ = batch
+    codec = header[5] & COMPRESSION_MASK
     recompress = wanted != "producer" and CODECS[codec] != wanted
     if not (recompress or settings.cleanup_compact):
         return batch
@@ -37,12 +35,12 @@ def examined(batch: Admitted, settings: LogSettings) -> Admitted:
         raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if settings.cleanup_compact and any(record.key is None for record in records):
         raise AppendRefused(ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key")
-    return _recompressed(batch.header, records, Codec(CODECS.index(wanted))) if recompress else batch
+    return _recompressed(header, records, Codec(CODECS.index(wanted))) if recompress else batch
 
 
 def whole(batch: Admitted) -> bytes:
-    header = batch.header
-    return INITIAL.pack(header[0], header[1], header[2], header[3], batch.checksum) + batch.body
+    header, body = batch
+    return INITIAL.pack(*header[:5]) + body
 
 
 def _recompressed(header: Header, records: list[Record], codec: Codec) -> Admitted:
@@ -57,7 +55,4 @@ def _recompressed(header: Header, records: list[Record], codec: Codec) -> Admitt
         transactional=bool(header[5] & TRANSACTIONAL),
         log_append_time=header[8] if header[5] & LOG_APPEND_TIME else None,
     )
-    fields: Header = HEADER.unpack_from(content)
-    assert fields[1] + LENGTH_FROM == len(content)
-    body = content[CRC_FROM:]
-    return Admitted(fields, body, google_crc32c.value(body))
+    return HEADER.unpack_from(content), content[CRC_FROM:]

@@ -310,6 +310,8 @@ def encode_batch(
     body, last = _encode_records(records, first, base_timestamp)
     if max_timestamp is None:
         max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    if not records:
+        codec = Codec.NONE
     attributes = codec | transactional * _TRANSACTIONAL | control * _CONTROL
     if log_append_time is not None:
         attributes |= _LOG_APPEND_TIME
@@ -325,7 +327,7 @@ def encode_batch(
         producer_epoch,
         base_sequence,
         len(records),
-    ) + (compress(codec, body) if records else b"")
+    ) + compress(codec, body)
     head = _BEFORE_CRC.pack(first, len(checked) + _CRC_START - _LENGTH_END, leader_epoch, _MAGIC)
     return head + struct.pack(">I", google_crc32c.value(checked)) + checked
 

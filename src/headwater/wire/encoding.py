@@ -104,8 +104,6 @@ class _Build:
 
     def travels(self, value: str, slot: Slot) -> str:
         """Whether a tagged field has to travel: it is left out when it has its default."""
-        if slot.kind == "struct" and slot.nullable:
-            return "True"  # Kafka takes the absence of such a field for an empty structure, not for null
         if slot.default is None:
             return f"{value} is not None"
         name = f"default{len(self.names)}"

@@ -31,7 +31,7 @@ class Slot:
     kind: str
     nullable: bool
     tag: int | None
-    default: Any
+    default: Any  # what its absence means, if it travels tagged
     of: Any
 
 
@@ -66,7 +66,11 @@ def layout(of: type[Struct], version: int, flexible: bool) -> Layout:
 
 
 def _slot(name: str, field: Field, version: int) -> Slot:
-    return Slot(name, field.kind, includes(field.nullable, version), field.tag, field.default, field.of)
+    nullable = includes(field.nullable, version)
+    default = field.default
+    if field.kind == "struct" and field.tag is not None and nullable:
+        default = field.of()  # Kafka takes the absence of such a field for an empty structure, and sends null
+    return Slot(name, field.kind, nullable, field.tag, default, field.of)
 
 
 def element(array: Slot) -> Slot:
