@@ -339,6 +339,18 @@ def test_damaged_records_are_read_or_refused_by_name(codec: Codec) -> None:
         assert read_or_refused(damaged)
 
 
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_damaged_data_costs_no_more_memory_than_what_comes_out(codec: Codec) -> None:
+    data = compress(codec, random.Random(1).randbytes(1000))
+    tracemalloc.start()
+    for cut in (len(data) // 2, len(data) - 5):
+        with pytest.raises(CorruptBatch):
+            decompress(codec, data[:cut])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20
+
+
 @CODECS
 @pytest.mark.parametrize("size", [0, 1, 1000, 32 * 1024, 64 * 1024, 300_000])
 def test_compression_of_any_size_round_trips(codec: Codec, size: int) -> None:

@@ -25,6 +25,7 @@ this is room for a ratio of 128 at the default."""
 
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _GROWTH: Final = 8  # an output that does not fit is tried again in one so many times larger
+_OUTPUT_FULL: Final = "failed to write whole buffer"  # how cramjam says so; every other message is about the data
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
@@ -82,7 +83,10 @@ def _damaged(codec: str, reason: object) -> CorruptBatch:
 
 
 def _grow(into: Callable[[memoryview, bytearray], int], data: bytes | memoryview, limit: int) -> memoryview:
-    """Decompress into buffers of growing size, so that memory depends on what comes out, not on what `data` claims."""
+    """Decompress into buffers of growing size, so that memory depends on what comes out, not on what `data` claims.
+
+    Only an output that is full is tried again: damaged data costs no more than what came out of it.
+    """
     size = max(_FIRST_GUESS_BYTES, _GROWTH * len(data))
     while True:
         size = min(size, limit)
@@ -90,8 +94,10 @@ def _grow(into: Callable[[memoryview, bytearray], int], data: bytes | memoryview
         try:
             return memoryview(out)[: into(memoryview(data), out)]
         except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise _damaged("compressed", error) from None
             if size == limit:
-                raise _damaged("compressed", f"{error} (within {limit} bytes)") from None
+                raise _damaged("compressed", f"more than {limit} bytes come out") from None
         size *= _GROWTH
 
 
