@@ -94,7 +94,7 @@ def _check_keys(operator: Operator, schemas: Mapping[str, pa.Schema], name: str)
     shapes = {}
     for side, schema in schemas.items():
         names = operator.keys_of(side)
-        if not names:
+        if not names and not operator.keyless:
             raise DefinitionError(
                 f"{name}: {type(operator).__name__} has no key for its input {side!r}: give key=[...]"
             )

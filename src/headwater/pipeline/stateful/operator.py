@@ -141,6 +141,9 @@ class Operator(ABC):
     key: Sequence[str] | Mapping[str, Sequence[str]] = ()
     """The columns that rows are routed by: all rows of a key meet in one partition. By input, where names differ."""
 
+    keyless: bool = False
+    """Whether it may have no key: all rows then meet in partition 0."""
+
     state: Sequence[TableSpec] = ()
     """The tables it keeps. May be set by `output`, when types depend on the input's."""
 

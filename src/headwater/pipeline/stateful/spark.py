@@ -7,7 +7,8 @@ The tasks are in `headwater.pipeline.stateful.workers`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -38,8 +39,17 @@ __all__ = ["SparkEngine"]
 TICKS_PER_SECOND = 1  # of the merged-in tick source
 
 
+def rate_ticks(stream: DataFrame) -> DataFrame:
+    """A stream of processing time, in Spark's own clock source."""
+    source = stream.sparkSession.readStream.format("rate").option("numPartitions", 1)
+    return source.option("rowsPerSecond", TICKS_PER_SECOND).load().select(F.col("timestamp").alias(TICK))
+
+
+@dataclass(frozen=True)
 class SparkEngine:
     """DataFrames, streaming or not."""
+
+    ticks: Callable[[DataFrame], DataFrame] = rate_ticks
 
     def schema(self, stream: DataFrame) -> pa.Schema:
         return to_arrow_schema(stream.schema, timezone="UTC")
@@ -75,7 +85,7 @@ class SparkEngine:
         kept = [_column(name) for name in stream.columns if name not in (*added, TICK)]
         rows = stream.select(*kept, *(value.alias(name) for name, value in added.items()))
         if columns.ticks and stream.isStreaming:
-            rows = rows.unionByName(_ticks(stream), allowMissingColumns=True)
+            rows = rows.unionByName(self.ticks(stream), allowMissingColumns=True)
         return rows.withMetadata(TIME, {METADATA: settings.to_json()})
 
     def device_time(self, stream: DataFrame, clock: DeviceClock) -> DataFrame:
@@ -97,22 +107,21 @@ def _column(name: str) -> Any:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _ticks(stream: DataFrame) -> DataFrame:
-    source = stream.sparkSession.readStream.format("rate").option("numPartitions", 1)
-    return source.option("rowsPerSecond", TICKS_PER_SECOND).load().select(F.col("timestamp").alias(TICK))
-
-
 def _routed(rows: DataFrame, plan: Plan, sides: Sequence[str]) -> DataFrame:
     """Rows where their key belongs; punctuation and ticks to the partition they were made for."""
     operator, count = plan.program.operator, plan.options.partitions
     if sides == [ONLY] and plan.program.time is None:
         return rows.repartition(count, *map(_column, operator.keys_of()))
-    hashes = [F.hash(*(_of_side(side, name) for name in operator.keys_of(side))) for side in sides]
+    hashes = [_hash([_of_side(side, name) for name in operator.keys_of(side)]) for side in sides]
     chosen = hashes[0]
     for side, one in list(zip(sides, hashes, strict=True))[1:]:
         chosen = F.when(F.col(SIDE) == side, one).otherwise(chosen)
     target = F.pmod(chosen, F.lit(count)).cast("int")
     return rows.repartitionById(count, F.coalesce(F.col(TARGET), target) if TARGET in rows.columns else target)
+
+
+def _hash(key: Sequence[Any]) -> Any:
+    return F.hash(*key) if key else F.lit(0)
 
 
 def _of_side(side: str, name: str) -> Any:

@@ -1,0 +1,5 @@
+"""Windows: tumbling and hopping."""
+
+from headwater.pipeline.windows.fixed import hopping, tumbling
+
+__all__ = ["hopping", "tumbling"]

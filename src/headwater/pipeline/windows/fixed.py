@@ -1,0 +1,282 @@
+"""Windows with fixed boundaries: tumbling (each row in one) and hopping (in every one that covers it).
+
+A window is [start, start + size); starts are `offset` plus multiples of `hop`. Rows are first added up by pane (the
+rows of a key that are in the same windows), panes then by window, so a row costs the same however often windows hop.
+
+    windows   (start, key) -> rows, accumulators      ordered by time: closing reads what closes and nothing else
+
+A window closes when the low watermark passes its end, and is forgotten `keep_closed` after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.pipeline.aggregates.aggregate import Aggregate, Aggregates
+from headwater.pipeline.emission import CLOSE, Emission
+from headwater.pipeline.errors import BadOption
+from headwater.pipeline.stateful.apply import stateful
+from headwater.pipeline.stateful.keys import as_array
+from headwater.pipeline.stateful.operator import MAX_TIME, MIN_TIME, Batch, Operator, Time
+from headwater.pipeline.stateful.plan import StatefulKeywords
+from headwater.pipeline.stateful.schema import Column, TableSpec
+from headwater.pipeline.stateful.state import Rows, State, StateTable
+from headwater.pipeline.time.marks import times
+from headwater.pipeline.time.settings import TIME, TIMESTAMP, microseconds
+from headwater.pipeline.windows.definition import (
+    END,
+    START,
+    check_input,
+    check_retracts,
+    checked_key,
+    window_fields,
+)
+from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts
+from headwater.pipeline.windows.late import Lateness, beside, lows, timed, with_side
+from headwater.pipeline.windows.publishing import Publisher, Results
+
+__all__ = ["FixedWindows", "hopping", "tumbling"]
+
+WINDOWS_PER_ROW_MAX = 1_000  # a key's state and the work for a batch are so many times what one window takes
+
+S = TypeVar("S")
+
+Duration = str | float | timedelta
+
+Numbers = npt.NDArray[np.int64]
+
+
+def tumbling(
+    df: S,
+    size: Duration,
+    *,
+    aggregates: Mapping[str, Aggregate],
+    key: Sequence[str] = (),
+    offset: Duration = 0,
+    emit: str = "close",
+    output: str = "append",
+    late: str = "drop",
+    keep_closed: Duration | None = None,
+    alert_above: float = 0.05,
+    **where: Unpack[StatefulKeywords],
+) -> S:
+    """Aggregates per key and window of `size`: 10:03:00 to 10:03:59, each row in one.
+
+    Gives the key, `window_start`, `window_end` and the aggregates. `emit`, `output` and `late`: see
+    `headwater.pipeline.emission`. `keep_closed`: how long after its end a window can be corrected (late="correct").
+    `alert_above`: the share of late rows in a batch that is warned of. `offset`: where windows start after 1970 began.
+    `where`: see `StatefulKeywords`.
+    """
+    words = Words(emit, output, late, keep_closed, alert_above)
+    return stateful(
+        df, FixedWindows("tumbling", size, size, offset=offset, key=key, aggregates=aggregates, words=words), **where
+    )
+
+
+def hopping(
+    df: S,
+    size: Duration,
+    hop: Duration,
+    *,
+    aggregates: Mapping[str, Aggregate],
+    key: Sequence[str] = (),
+    offset: Duration = 0,
+    emit: str = "close",
+    output: str = "append",
+    late: str = "drop",
+    keep_closed: Duration | None = None,
+    alert_above: float = 0.05,
+    **where: Unpack[StatefulKeywords],
+) -> S:
+    """Aggregates per key and window of `size`, one starting every `hop`: the last 5 minutes, every minute.
+
+    As `tumbling`, but a row is in every window that covers it. With a `hop` longer than `size` some are in none.
+    """
+    words = Words(emit, output, late, keep_closed, alert_above)
+    return stateful(
+        df, FixedWindows("hopping", size, hop, offset=offset, key=key, aggregates=aggregates, words=words), **where
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a user says about when results come out, in which form, and about late rows."""
+
+    emit: str = "close"
+    output: str = "append"
+    late: str = "drop"
+    keep_closed: Any = None
+    alert_above: float = 0.05
+
+    def parsed(self, where: str) -> tuple[Emission, Lateness]:
+        lateness = Lateness.of(self.late, self.keep_closed, self.alert_above, where)
+        return Emission.of(self.emit, self.output, where, revises=lateness.corrects), lateness
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """The windows that a batch adds to: their starts and keys, in order, and what it adds."""
+
+    start: Numbers
+    keys: dict[str, pa.Array]
+    rows: Numbers
+    added: Mapping[str, pa.Array]
+
+    def columns(self) -> dict[str, Any]:
+        return {START: self.start, **self.keys}
+
+
+class FixedWindows(Operator):
+    """See the module."""
+
+    needs_time = True
+    keyless = True
+
+    def __init__(
+        self,
+        where: str,
+        size: Any,
+        hop: Any,
+        *,
+        aggregates: Mapping[str, Aggregate],
+        key: Sequence[str] = (),
+        offset: Any = 0,
+        words: Words,
+    ) -> None:
+        self._where, self.key, self._named = where, checked_key(key, where), dict(aggregates)
+        self._size = microseconds(size, f"{where}: size", zero=False)
+        self._hop = microseconds(hop, f"{where}: hop", zero=False)
+        self._offset = microseconds(offset, f"{where}: offset")
+        if self._size > self._hop * WINDOWS_PER_ROW_MAX:
+            raise BadOption(
+                f"{where}: a row would be in {self._size // self._hop} windows, at most {WINDOWS_PER_ROW_MAX} are "
+                "sensible: a longer hop, or sliding() for a result with every row"
+            )
+        self._emission, self._late = words.parsed(where)
+
+    def output(self, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+        (schema,) = inputs.values()
+        check_input(schema, self.keys_of(), self._named, self._where)
+        self._aggregates = Aggregates(self._named, schema, self._where)
+        check_retracts(schema, self._named, self._where)
+        keys = [schema.field(name) for name in self.keys_of()]
+        self._publisher = Publisher([*keys, *window_fields()], self._aggregates.fields, self._emission)
+        columns = [Column(START, TIMESTAMP), *(Column(f.name, f.type) for f in keys)]
+        windows = TableSpec.of("windows", columns, [Column("rows", pa.int64(), 0), *self._aggregates.state])
+        self.state = (windows, *self._publisher.state)
+        self._schema = with_side(self._publisher.schema, schema) if self._late.sides else self._publisher.schema
+        return self._schema
+
+    def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
+        rows = timed(batch.table, state)
+        at = times(rows, TIME)
+        last = (at - self._offset) // self._hop
+        first = (at - self._offset - self._size) // self._hop + 1
+        closed = (lows(rows, time) - self._late.kept - self._offset - self._size) // self._hop
+        taken = np.maximum(first, closed + 1)
+        keys = keyed(rows, self.keys_of())
+        late, missed = _each(first, np.minimum(last, closed))
+        self._late.note(state, rows, late, self._start(missed))
+        results = self._results(state, self._touched(rows, keys, taken, last), time)
+        if not self._late.sides:
+            return results
+        starts = self._start(missed)
+        known = {START: starts, END: starts + self._size, **keys.take(keys.index[late])}
+        return beside(results, self._schema, rows, late, known)
+
+    def _start(self, number: Numbers) -> Numbers:
+        return number * self._hop + self._offset
+
+    def _touched(self, rows: pa.Table, keys: Keyed, first: Numbers, last: Numbers) -> _Touched:
+        """The batch's rows by pane, and the panes by window."""
+        some = first <= last
+        if not some.all():
+            rows, first, last = rows.filter(pa.array(some)), first[some], last[some]
+        index = keys.index if some.all() else keys.index[some]
+        (pane_first, pane_last, pane_key), pane = distinct(first, last, index)
+        panes = grouped(rows, pane, len(pane_key))
+        added, counts = self._aggregates.partial(panes), row_counts(panes)
+        of, number = _each(pane_first, pane_last)
+        (window, key), place = distinct(number, pane_key[of])
+        if len(of) > len(pane_key) or len(window) < len(of):
+            added = {name: as_array(column).take(pa.array(of)) for name, column in added.items()}
+            added = self._aggregates.reduce(added, place, len(window))
+            counts = np.bincount(place, weights=counts[of], minlength=len(window)).astype(np.int64)
+        else:
+            back = np.argsort(place)
+            added = {name: as_array(column).take(pa.array(back)) for name, column in added.items()}
+            counts = counts[back]
+        return _Touched(self._start(window), keys.take(key), counts, added)
+
+    def _results(self, state: State, touched: _Touched, time: Time) -> pa.Table:
+        table, columns = state["windows"], touched.columns()
+        before = table.get(columns)
+        after = {
+            "rows": before.numpy("rows") + touched.rows,
+            **self._aggregates.merge(before.columns, touched.added),
+        }
+        table.put(columns, after)
+        results = Results(
+            self._shown(columns, before.columns),
+            before.numpy("rows") > 0,
+            self._shown(columns, after),
+            after["rows"] > 0,
+        )
+        if self._emission.emit == CLOSE:
+            results = self._closing(table, touched, results, time)
+        out = self._publisher.say(state, results, time.now)
+        self._forget(table, time.low - self._late.kept)
+        return out
+
+    def _closing(self, table: StateTable, touched: _Touched, said: Results, time: Time) -> Results:
+        """Corrections of windows that were closed before, and the windows that close now."""
+        corrected = pa.array(touched.start + self._size <= time.previous)
+        mask = np.asarray(corrected)
+        closing = self._until(table, time.previous, time.low)
+        shown = self._shown(closing.columns, closing.columns)
+        some = closing.numpy("rows") > 0
+        return Results(
+            pa.concat_tables([said.old.filter(corrected), shown]),
+            np.concatenate([said.had[mask], np.zeros(len(closing), dtype=np.bool_)]),
+            pa.concat_tables([said.new.filter(corrected), shown]),
+            np.concatenate([said.has[mask], some]),
+        )
+
+    def _until(self, table: StateTable, low: int, high: int) -> Rows:
+        """The windows whose end is after `low` and not after `high`."""
+        if high <= low:
+            return table.range(limit=0)
+        return table.range(low=_bounded(low - self._size + 1), high=_bounded(high - self._size + 1))
+
+    def _forget(self, table: StateTable, until: int) -> None:
+        if until > MIN_TIME + self._size:
+            gone = table.range(high=_bounded(until - self._size + 1))
+            table.delete(gone.columns)
+
+    def _shown(self, columns: Mapping[str, Any], state: Mapping[str, Any]) -> pa.Table:
+        """Results as they go out, for the windows in `columns` with these accumulators."""
+        starts = as_array(columns[START], TIMESTAMP)
+        ends = pa.compute.add(starts, pa.scalar(self._size, pa.duration("us")))
+        shown = {name: columns[name] for name in self.keys_of()} | {START: starts, END: ends}
+        shown |= self._aggregates.values(state)
+        schema = self._publisher.results
+        return pa.table([as_array(shown[f.name], f.type) for f in schema], schema=schema)
+
+
+def _bounded(at: int) -> int:
+    return max(min(at, MAX_TIME), MIN_TIME)
+
+
+def _each(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """Every whole number from `first` to `last` of each row: (row, number) as two columns."""
+    count = np.maximum(last - first + 1, 0)
+    row = np.repeat(np.arange(len(first)), count)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    return row, first[row] + within

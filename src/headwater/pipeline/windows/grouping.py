@@ -1,0 +1,68 @@
+"""Rows by (whole number, key): how windows, panes and sessions find their rows without touching each one in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.pipeline.aggregates.aggregate import Grouped
+from headwater.pipeline.columns import WEIGHT
+from headwater.pipeline.stateful.operator import group
+
+__all__ = ["Keyed", "distinct", "grouped", "keyed"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The distinct keys of some rows, sorted, and each row's key number. Without key columns all rows have key 0."""
+
+    keys: pa.Table
+    index: Numbers
+    count: int
+
+    def take(self, chosen: Numbers) -> dict[str, pa.Array]:
+        """The key columns of the keys with these numbers."""
+        rows = pa.array(chosen)
+        return {name: self.keys[name].combine_chunks().take(rows) for name in self.keys.column_names}
+
+
+def keyed(table: pa.Table, key: Sequence[str]) -> Keyed:
+    if not key:
+        return Keyed(pa.table({}), np.zeros(table.num_rows, dtype=np.int64), 1)
+    found = group(table.select(list(key)))
+    return Keyed(found.keys.columns, found.index, len(found))
+
+
+def distinct(*columns: Numbers) -> tuple[tuple[Numbers, ...], Numbers]:
+    """The distinct rows of some columns of whole numbers, sorted, and which of them each row is."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        if int(code.max(initial=0)) >= (1 << 62) // (high - low + 1):
+            code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+        code = code * (high - low + 1) + (column - low)
+    firsts, index = np.unique(code, return_index=True, return_inverse=True)[1:]
+    return tuple(column[firsts] for column in columns), index.astype(np.int64)
+
+
+def grouped(table: pa.Table, index: Numbers, count: int) -> Grouped:
+    """The rows for aggregates: with their weights if the input is a changelog."""
+    weights = None
+    if WEIGHT in table.column_names:
+        weights = np.asarray(table[WEIGHT].to_numpy(), dtype=np.int64)
+    return Grouped(table, index, count, weights)
+
+
+def row_counts(rows: Grouped) -> Numbers:
+    """How many rows each group has, those taken back not counted."""
+    if rows.weights is None:
+        return np.bincount(rows.index, minlength=rows.count)
+    counts = np.zeros(rows.count, dtype=np.int64)
+    np.add.at(counts, rows.index, rows.weights)
+    return counts
