@@ -34,7 +34,7 @@ COMMANDS: dict[str, str] = {
     "groups": "consumer groups: members, positions, lag; reset them",
     "capture": "follow a database into topics",
     "view": "derived stores that follow topics: create, status, rebuild, swap, drop",
-    "pipeline": "prepare Spark's connector; run and watch pipelines",
+    "pipeline": "prepare Spark's connector; see what pipelines are doing",
     "console": "the web page over all of it",
     "demo": "the whole system, end to end, on this machine",
     "config": "the effective settings and where each comes from",
