@@ -16,7 +16,7 @@ from headwater.pipeline.stateful.operator import ONLY, Operator
 from headwater.pipeline.stateful.plan import Plan, StatefulKeywords, StateOptions
 from headwater.pipeline.stateful.store import STORE_BYTES_MAX
 from headwater.pipeline.stateful.task import Program
-from headwater.pipeline.time.settings import TIME, TimeSettings
+from headwater.pipeline.time.settings import TICK, TIME, TimeSettings
 
 __all__ = ["stateful"]
 
@@ -42,8 +42,8 @@ def stateful(
     engine = engine_of(next(iter(inputs.values())))
     if key is not None:
         operator.key = key
-    name = where.get("name") or type(operator).__name__.lower()
-    schemas = {side: engine.schema(one) for side, one in inputs.items()}
+    name = where.get("name") or type(operator).__name__.strip("_").lower()
+    schemas = {side: _without_ticks(engine.schema(one)) for side, one in inputs.items()}
     _check_keywords(name, where, schemas)
     _check_keys(operator, schemas, name)
     program = Program.of(operator, schemas, _time_settings(engine, inputs))
@@ -56,6 +56,11 @@ def stateful(
     )
     result: S = engine.stateful(plan, inputs)
     return result
+
+
+def _without_ticks(schema: pa.Schema) -> pa.Schema:
+    """What an operator sees: ticks become its time, not rows."""
+    return pa.schema([field for field in schema if field.name != TICK])
 
 
 def _options(name: str, where: StatefulKeywords, engine: Engine, inputs: Mapping[str, Any]) -> StateOptions:

@@ -137,9 +137,9 @@ def _union(inputs: Mapping[str, DataFrame]) -> DataFrame:
     for side, one in inputs.items():
         on_top = [F.col(n) if n in one.columns else F.lit(None).cast(_type_of(n, inputs)).alias(n) for n in carried]
         structs = [
-            F.struct(*map(_column, one.columns)).alias(name)
+            F.struct(*map(_column, other.drop(TICK).columns)).alias(name)
             if name == side
-            else F.lit(None).cast(other.schema).alias(name)
+            else F.lit(None).cast(other.drop(TICK).schema).alias(name)
             for name, other in inputs.items()
         ]
         packed.append(one.select(F.lit(side).alias(SIDE), *on_top, *structs))

@@ -81,7 +81,7 @@ class TimeKeeper:
 
     def __init__(self, settings: Mapping[str, TimeSettings], state: State) -> None:
         self._settings, self._state = settings, state
-        self._expect(settings)
+        self._expect()
 
     def take(self, table: pa.Table) -> tuple[pa.Table, Time]:
         """The rows with the low watermark of their lane, without what only carries time; and how far time has got."""
@@ -185,22 +185,28 @@ class TimeKeeper:
         self._unindex(self._state["_lanes"].get(left.keys), left)
         self._state["_lanes"].delete(left.keys)
 
-    def _expect(self, settings: Mapping[str, TimeSettings]) -> None:
+    def _expected(self) -> list[tuple[str, str]]:
+        """The producers waited for before they have spoken. Where inputs meet, an input that names none waits for
+        anybody: its rows are not late because another input spoke first."""
+        anybody = ("",) if len(self._settings) > 1 else ()
+        return [(side, producer) for side, s in self._settings.items() for producer in s.expect or anybody]
+
+    def _expect(self) -> None:
         """At the very first step, a lane that has said nothing for every producer that is expected."""
-        if self._state["_clock"].get(_CLOCK).found[0]:
+        names = self._expected()
+        if not names or self._state["_clock"].get(_CLOCK).found[0]:
             return
-        names = [(side, producer) for side, s in settings.items() for producer in s.expect]
-        if names:
-            lanes = group(_lane_table(names))
-            start = np.full(len(lanes), MIN_TIME, dtype=np.int64)
-            values = {"mark": start, "seen": _same(0, lanes), "idle": _same(0, lanes)}
-            self._state["_lanes"].put(lanes.keys, values)
-            self._index(lanes, start, 0)
+        lanes = group(_lane_table(names))
+        start = np.full(len(lanes), MIN_TIME, dtype=np.int64)
+        values = {"mark": start, "seen": _same(0, lanes), "idle": _same(0, lanes)}
+        self._state["_lanes"].put(lanes.keys, values)
+        self._index(lanes, start, 0)
 
     def _met(self, lanes: Groups) -> None:
         """Producers that were expected and have spoken are waited for by their real lanes from now on."""
         spoken = zip(lanes.keys[SIDE].to_pylist(), lanes.keys[PRODUCER].to_pylist(), strict=True)
-        names = sorted({(s, p) for s, p in spoken if p in self._settings[s].expect})
+        named = {(side, producer if self._settings[side].expect else "") for side, producer in spoken}
+        names = sorted(named & set(self._expected()))
         if names:
             met = group(_lane_table(names))
             self._unindex(self._state["_lanes"].get(met.keys), met)

@@ -1,0 +1,1 @@
+"""The parts of the stream harness; its users need only `headwater.testing.streams`."""
