@@ -79,6 +79,10 @@ class PostgresServer:
             raise EnvironmentFailed("this PostgreSQL is not running")
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> PostgresServer:
         data = self._folder / "data"
         if not (data / "PG_VERSION").exists():
