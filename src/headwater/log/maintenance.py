@@ -41,6 +41,9 @@ class Maintenance:
         self._commits = commits
         self._round: deque[PartitionLog] = deque()
         self._next_round_ms = 0
+        self._retention_interval_ms = 0  # 0: in every round
+        self._next_retention_ms = 0
+        self._checks_retention = True  # in this round
         self._checkpointing = False
         self._doomed: list[tuple[int, str]] = []  # (when, path) of files and folders to remove, soonest first
         for path in directory.doomed:
@@ -51,6 +54,9 @@ class Maintenance:
         if not self._round and now_ms >= self._next_round_ms:
             self._round.extend(self._directory.logs.values())
             self._next_round_ms = now_ms + ROUND_INTERVAL_MS
+            self._checks_retention = now_ms >= self._next_retention_ms
+            if self._checks_retention:
+                self._next_retention_ms = now_ms + self._retention_interval_ms
         for _ in range(min(LOGS_PER_STEP, len(self._round))):
             self._look_at(self._round.popleft(), now_ms)
         self._maybe_checkpoint()
@@ -61,6 +67,11 @@ class Maintenance:
         if self._doomed:
             wanted = min(wanted, self._doomed[0][0])
         return float(max(0, wanted - now_ms))
+
+    def check_retention_every(self, interval_ms: int, first_ms: int) -> None:
+        """How often old segments are looked for, and when for the first time."""
+        self._retention_interval_ms = interval_ms
+        self._next_retention_ms = first_ms
 
     def forget(self, log: PartitionLog) -> None:
         """The log is being deleted."""
@@ -78,8 +89,9 @@ class Maintenance:
                 return
             log.producer_states.expire(now_ms, log.settings.producer_id_expiration_ms)
             self._flush_if_due(log, now_ms)
-            retention.roll_if_due(log, now_ms)
-            self._delete_expired(log, now_ms)
+            if self._checks_retention:
+                retention.roll_if_due(log, now_ms)
+                self._delete_expired(log, now_ms)
         except OSError as error:  # tried again in the next round
             _log.warning("%s: maintenance failed: %s", log.folder, error)
 
