@@ -17,15 +17,18 @@ __all__ = ["Maintenance"]
 
 FIRST_AFTER_MS = 1_000  # a start is for serving; upkeep can wait
 PAUSE_MS = 5  # between two slices of work that is at hand: half the time at most goes to upkeep
+FIRST_RETENTION_AFTER_MS = 30_000  # as Kafka: what arrives old is there for a while, and a start is not busy deleting
 INTERVAL_MS_MAX = 60_000  # how long upkeep is left alone at the most, whatever the log says
 
 
 class Maintenance:
     """Calls `LogDirectory.maintain` from a timer of the loop."""
 
-    def __init__(self, loop: Loop, directory: LogDirectory) -> None:
+    def __init__(self, loop: Loop, directory: LogDirectory, retention_interval_ms: int) -> None:
         self._loop = loop
         self._directory = directory
+        first_ms = loop.now_ms() + min(FIRST_RETENTION_AFTER_MS, retention_interval_ms)
+        directory.maintenance.check_retention_every(retention_interval_ms, first_ms)
         self._timer: Timer | None = None
 
     def start(self) -> None:

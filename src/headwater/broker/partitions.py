@@ -165,6 +165,7 @@ class Partitions:
     def remove(self, topic: str) -> None:
         """The topic is deleted: nobody finds its partitions any more, and who waits for them is told."""
         for partition in self._by_topic.pop(topic, []):
+            partition.gone = True
             partition.advanced()
 
     def on_marker(self, listener: MarkerListener) -> None:
@@ -174,7 +175,6 @@ class Partitions:
     def _advanced(self, log: PartitionLog) -> None:
         partition = self.partition(log.topic, log.partition)
         if partition is not None and partition.watchers:
-            partition.gone = True
             partition.advanced()
 
 

@@ -70,7 +70,9 @@ class Runtime:
         self.fetch_sessions = Sessions(self)
         self.server = Server(self)
         self._load_coordinators()
-        self._maintenance = Maintenance(self.loop, self.directory)
+        self._maintenance = Maintenance(
+            self.loop, self.directory, self.config.number("log.retention.check.interval.ms")
+        )
         self._observer: MetricsServer | None = None
         self.listeners = self._listen()
         if metrics:
