@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """`local[2]` with two shuffle partitions, four attempts a task, the Kafka connector and `format("headwater")`."""
-    from headwater.pipeline.session import session
+    from headwater.pipeline.sessions import session
 
     made = session("headwater-tests", master="local[2]")
     yield made

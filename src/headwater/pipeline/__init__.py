@@ -1,1 +1,65 @@
-"""Stream processing on Spark, as functions from DataFrame to DataFrame."""
+"""Stream processing on Spark, as functions from DataFrame to DataFrame.
+
+The names below are imported on first use, so that a definition pays only for what it says.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.pipeline.formats import Binary as Binary
+    from headwater.pipeline.formats import Debezium as Debezium
+    from headwater.pipeline.formats import Format as Format
+    from headwater.pipeline.formats import Json as Json
+    from headwater.pipeline.formats import Text as Text
+    from headwater.pipeline.records import to_records as to_records
+    from headwater.pipeline.sessions import prepare_session as prepare_session
+    from headwater.pipeline.sessions import session as session
+    from headwater.pipeline.sessions import ship_package as ship_package
+    from headwater.pipeline.topics import topic as topic
+    from headwater.pipeline.writing import split_bad as split_bad
+    from headwater.pipeline.writing import write_topic as write_topic
+
+# public name -> the module that defines it
+_EXPORTS = {
+    "Binary": "headwater.pipeline.formats",
+    "Debezium": "headwater.pipeline.formats",
+    "Format": "headwater.pipeline.formats",
+    "Json": "headwater.pipeline.formats",
+    "Text": "headwater.pipeline.formats",
+    "prepare_session": "headwater.pipeline.sessions",
+    "session": "headwater.pipeline.sessions",
+    "ship_package": "headwater.pipeline.sessions",
+    "split_bad": "headwater.pipeline.writing",
+    "to_records": "headwater.pipeline.records",
+    "topic": "headwater.pipeline.topics",
+    "write_topic": "headwater.pipeline.writing",
+}
+
+__all__ = [
+    "Binary",
+    "Debezium",
+    "Format",
+    "Json",
+    "Text",
+    "prepare_session",
+    "session",
+    "ship_package",
+    "split_bad",
+    "to_records",
+    "topic",
+    "write_topic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _EXPORTS.get(name)
+    if module is None:
+        raise AttributeError(f"module 'headwater.pipeline' has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])
