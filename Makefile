@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help setup lock demo test check format soak interop docs clean
+.PHONY: help setup lock demo test check format soak interop docs reference clean
 
 help:  ## this list
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -43,6 +43,12 @@ interop: setup  ## unmodified clients and third-party suites against our broker 
 
 bench-%: setup  ## one benchmark, the peer in the same run: bench-broker, bench-pipeline, bench-capture ...
 	$(BIN)/python -m bench.$* $(ARGS)
+
+reference: setup  ## write docs/reference/ from the code
+	$(BIN)/python docs/generate.py
+
+docs: reference  ## the documentation as a site, in site/
+	$(BIN)/properdocs build --quiet --strict
 
 demo: setup  ## the whole system, end to end, on this machine
 	$(BIN)/python -m headwater.cli.main demo $(ARGS)
