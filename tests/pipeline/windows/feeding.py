@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from headwater.pipeline.columns import WEIGHT
 from headwater.pipeline.stateful.operator import ONLY, Operator
@@ -15,6 +17,7 @@ from headwater.pipeline.time.marks import Marker
 from headwater.pipeline.time.settings import PRODUCER, TICK, TIME, TIMESTAMP, TimeSettings
 
 Row = dict[str, Any]
+COLUMNS = {"user": pa.string(), "amount": pa.float64()}
 DAY = datetime(2026, 11, 19, tzinfo=UTC)
 LAST = datetime(9998, 1, 1, tzinfo=UTC)  # what a closing row is at: everything before it is closed
 
@@ -83,3 +86,37 @@ def accumulated(changes: pa.Table | Iterable[Row], key: Sequence[str] = ()) -> l
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else str(value) if isinstance(value, dict) else value
+
+
+def event(at: str | datetime, user: str = "ann", amount: float | None = 1.0, producer: str = "") -> Row:
+    return {
+        "user": user,
+        "amount": amount,
+        "_time": clock(at) if isinstance(at, str) else at,
+        "_producer": producer,
+    }
+
+
+seconds = st.integers(0, 120)
+events = st.lists(
+    st.tuples(seconds, st.sampled_from(["ann", "bob"]), st.integers(-50, 50), st.sampled_from(["p1", "p2"])),
+    max_size=40,
+)
+sizes = st.lists(st.integers(1, 15), max_size=8)
+
+
+def rows_of(drawn: list[tuple[int, str, int, str]]) -> list[Row]:
+    return [
+        event(clock("10:00") + timedelta(seconds=at), user, amount / 10, producer)
+        for at, user, amount, producer in drawn
+    ]
+
+
+def interleaved(rows: list[Row], seed: int) -> list[Row]:
+    """The first rows as they are, then the producers' rows in another interleaving; each producer's own order stays."""
+    chance = random.Random(seed)
+    lanes = {name: [row for row in rows[2:] if row["_producer"] == name] for name in ("p1", "p2")}
+    mixed = rows[:2]
+    while any(lanes.values()):
+        mixed.append(lanes[chance.choice([name for name, left in lanes.items() if left])].pop(0))
+    return mixed

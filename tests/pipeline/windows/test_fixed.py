@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,13 +9,25 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.pipeline.windows.feeding import LAST, Feed, Row, accumulated, clock
+from tests.pipeline.windows.feeding import (
+    COLUMNS,
+    LAST,
+    Feed,
+    Row,
+    accumulated,
+    clock,
+    event,
+    events,
+    interleaved,
+    rows_of,
+    sizes,
+)
 
 from headwater.pipeline import aggregates as agg
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn, WrongType
-from headwater.pipeline.windows.fixed import FixedWindows, Words
+from headwater.pipeline.windows.definition import Words
+from headwater.pipeline.windows.fixed import FixedWindows
 
-COLUMNS = {"user": pa.string(), "amount": pa.float64()}
 SUMS = {"n": agg.count(), "total": agg.sum("amount")}
 MINUTE = timedelta(minutes=1)
 
@@ -27,15 +38,6 @@ def tumbling(size: str = "1 minute", key: Any = ("user",), aggregates: Any = Non
 
 def hopping(size: str, hop: str, **words: Any) -> FixedWindows:
     return FixedWindows("hopping", size, hop, key=("user",), aggregates=SUMS, words=Words(**words))
-
-
-def event(at: str | datetime, user: str = "ann", amount: float | None = 1.0, producer: str = "") -> Row:
-    return {
-        "user": user,
-        "amount": amount,
-        "_time": clock(at) if isinstance(at, str) else at,
-        "_producer": producer,
-    }
 
 
 def shown(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -251,27 +253,12 @@ def expected(rows: list[Row], size: timedelta, hop: timedelta) -> dict[tuple[str
     return windows
 
 
-seconds = st.integers(0, 120)
-events = st.lists(
-    st.tuples(seconds, st.sampled_from(["ann", "bob"]), st.integers(-50, 50), st.sampled_from(["p1", "p2"])),
-    max_size=40,
-)
-sizes = st.lists(st.integers(1, 15), max_size=8)
-
-
-def _rows(drawn: list[tuple[int, str, int, str]]) -> list[Row]:
-    return [
-        event(clock("10:00") + timedelta(seconds=at), user, amount / 10, producer)
-        for at, user, amount, producer in drawn
-    ]
-
-
 @settings(max_examples=60, deadline=None)
 @given(drawn=events, sizes=sizes, hop=st.sampled_from([4, 10, 15]), emit=st.sampled_from(["close", "change"]))
 def test_the_accumulated_changelog_is_the_batch_result_whatever_the_batches(
     drawn: list[tuple[int, str, int, str]], sizes: list[int], hop: int, emit: str
 ) -> None:
-    rows = _rows(drawn)
+    rows = rows_of(drawn)
     words = {"emit": emit, "output": "changelog", "late": "correct", "keep_closed": "1 hour"}
     feed = Feed(hopping("10 seconds", f"{hop} seconds", **words), COLUMNS, delay="5 seconds")
     out = pa.concat_tables([feed.batches(rows, sizes), feed.batch([event(LAST, producer=p) for p in ("p1", "p2")])])
@@ -288,7 +275,7 @@ def test_the_accumulated_changelog_is_the_batch_result_whatever_the_batches(
 def test_any_batches_and_interleavings_give_the_same_bytes(
     drawn: list[tuple[int, str, int, str]], sizes: list[int], other: list[int], seed: int, late: str
 ) -> None:
-    rows = [event("09:59:00", producer="p1"), event("09:59:00", producer="p2"), *_rows(drawn)]
+    rows = [event("09:59:00", producer="p1"), event("09:59:00", producer="p2"), *rows_of(drawn)]
     shuffled = interleaved(rows, seed)
     results = []
     for given_rows, boundaries in ((rows, [2, *sizes]), (shuffled, [2, *other])):
@@ -300,16 +287,6 @@ def test_any_batches_and_interleavings_give_the_same_bytes(
             out = out.filter(pa.compute.invert(out["_late"]))
         results.append(out)
     assert results[0].equals(results[1])
-
-
-def interleaved(rows: list[Row], seed: int) -> list[Row]:
-    """The first rows as they are, then the producers' rows in another interleaving; each producer's own order stays."""
-    chance = random.Random(seed)
-    lanes = {name: [row for row in rows[2:] if row["_producer"] == name] for name in ("p1", "p2")}
-    mixed = rows[:2]
-    while any(lanes.values()):
-        mixed.append(lanes[chance.choice([name for name, left in lanes.items() if left])].pop(0))
-    return mixed
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Windows: tumbling and hopping."""
+"""Windows: tumbling, hopping, session."""
 
 from headwater.pipeline.windows.fixed import hopping, tumbling
+from headwater.pipeline.windows.sessions import session
 
-__all__ = ["hopping", "tumbling"]
+__all__ = ["hopping", "session", "tumbling"]

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from headwater.pipeline.aggregates.aggregate import Aggregate
 from headwater.pipeline.columns import WEIGHT
-from headwater.pipeline.emission import LATE
+from headwater.pipeline.emission import LATE, Emission
 from headwater.pipeline.errors import BadOption, DefinitionError
-from headwater.pipeline.stateful.operator import require
+from headwater.pipeline.stateful.operator import MAX_TIME, MIN_TIME, require
 from headwater.pipeline.time.settings import TIME, TIMESTAMP
-from headwater.pipeline.windows.late import ROW
+from headwater.pipeline.windows.late import ROW, Lateness
 
-__all__ = ["END", "START", "check_input", "checked_key", "window_fields"]
+__all__ = ["END", "START", "Words", "bounded", "check_input", "check_retracts", "checked_key", "window_fields"]
 
 START, END = "window_start", "window_end"
 RESERVED = (START, END, LATE, ROW, WEIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a user says about when results come out, in which form, and about late rows."""
+
+    emit: str = "close"
+    output: str = "append"
+    late: str = "drop"
+    keep_closed: Any = None
+    alert_above: float = 0.05
+
+    def parsed(self, where: str) -> tuple[Emission, Lateness]:
+        lateness = Lateness.of(self.late, self.keep_closed, self.alert_above, where)
+        return Emission.of(self.emit, self.output, where, revises=lateness.corrects), lateness
 
 
 def checked_key(key: Sequence[str], where: str) -> tuple[str, ...]:
@@ -50,3 +67,8 @@ def check_retracts(schema: pa.Schema, aggregates: Mapping[str, Aggregate], where
 
 def window_fields() -> list[pa.Field]:
     return [pa.field(START, TIMESTAMP), pa.field(END, TIMESTAMP)]
+
+
+def bounded(at: int) -> int:
+    """A time that the state can be asked for: calculations at the ends of time stay within it."""
+    return max(min(at, MAX_TIME), MIN_TIME)

@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.pipeline.aggregates.aggregate import Aggregate, Aggregates
-from headwater.pipeline.emission import CLOSE, Emission
+from headwater.pipeline.emission import CLOSE
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.stateful.apply import stateful
 from headwater.pipeline.stateful.keys import as_array
-from headwater.pipeline.stateful.operator import MAX_TIME, MIN_TIME, Batch, Operator, Time
+from headwater.pipeline.stateful.operator import MIN_TIME, Batch, Operator, Time
 from headwater.pipeline.stateful.plan import StatefulKeywords
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import Rows, State, StateTable
@@ -33,13 +33,15 @@ from headwater.pipeline.time.settings import TIME, TIMESTAMP, microseconds
 from headwater.pipeline.windows.definition import (
     END,
     START,
+    Words,
+    bounded,
     check_input,
     check_retracts,
     checked_key,
     window_fields,
 )
 from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts
-from headwater.pipeline.windows.late import Lateness, beside, lows, timed, with_side
+from headwater.pipeline.windows.late import beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
 
 __all__ = ["FixedWindows", "hopping", "tumbling"]
@@ -103,21 +105,6 @@ def hopping(
     return stateful(
         df, FixedWindows("hopping", size, hop, offset=offset, key=key, aggregates=aggregates, words=words), **where
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What a user says about when results come out, in which form, and about late rows."""
-
-    emit: str = "close"
-    output: str = "append"
-    late: str = "drop"
-    keep_closed: Any = None
-    alert_above: float = 0.05
-
-    def parsed(self, where: str) -> tuple[Emission, Lateness]:
-        lateness = Lateness.of(self.late, self.keep_closed, self.alert_above, where)
-        return Emission.of(self.emit, self.output, where, revises=lateness.corrects), lateness
 
 
 @dataclass(frozen=True)
@@ -253,11 +240,11 @@ class FixedWindows(Operator):
         """The windows whose end is after `low` and not after `high`."""
         if high <= low:
             return table.range(limit=0)
-        return table.range(low=_bounded(low - self._size + 1), high=_bounded(high - self._size + 1))
+        return table.range(low=bounded(low - self._size + 1), high=bounded(high - self._size + 1))
 
     def _forget(self, table: StateTable, until: int) -> None:
         if until > MIN_TIME + self._size:
-            gone = table.range(high=_bounded(until - self._size + 1))
+            gone = table.range(high=bounded(until - self._size + 1))
             table.delete(gone.columns)
 
     def _shown(self, columns: Mapping[str, Any], state: Mapping[str, Any]) -> pa.Table:
@@ -268,10 +255,6 @@ class FixedWindows(Operator):
         shown |= self._aggregates.values(state)
         schema = self._publisher.results
         return pa.table([as_array(shown[f.name], f.type) for f in schema], schema=schema)
-
-
-def _bounded(at: int) -> int:
-    return max(min(at, MAX_TIME), MIN_TIME)
 
 
 def _each(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
