@@ -1,0 +1,1 @@
+"""The pipeline's promises in figures: one file per bar, the peer in the same run."""

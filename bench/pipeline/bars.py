@@ -1,0 +1,10 @@
+"""Which bars there are: a name, and the function that measures it and prints its JSON lines (see `bench.report`)."""
+
+from __future__ import annotations
+
+__all__ = ["BARS"]
+
+# name -> module of this package and its function without arguments
+BARS = {
+    "realtime": "realtime:run",
+}
