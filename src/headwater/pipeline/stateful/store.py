@@ -13,7 +13,7 @@ import os
 import shutil
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ TABLES_MAX = 32  # tables of an operator, the time's own among them
 OPEN_STORES_MAX = 64  # stores that one worker process keeps open; the one used longest ago is closed
 READERS_MAX = 512  # processes and threads that read one store at once
 
-_META = b"mark"
+_MARKS, _META = "#", b"mark"  # the database and the key of the store's own version
 _log = logging.getLogger("headwater.pipeline")
 
 
@@ -63,19 +63,19 @@ class Mark:
 class Reading:
     """One version of the store, unchanged for as long as it is open."""
 
-    def __init__(self, store: Store, transaction: Any) -> None:
-        self._store, self._transaction = store, transaction
-        self.mark = store.mark_in(transaction)
+    def __init__(self, transaction: Any, databases: Mapping[str, Any]) -> None:
+        self._transaction, self._databases = transaction, dict(databases)
+        self.boot, self.mark = _mark(transaction, self._databases.get(_MARKS))
 
     def get(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        database = self._store.database(table, self._transaction)
+        database = self._databases.get(table)
         if database is None:
             return [None] * len(keys)
         get = self._transaction.get
         return [get(key, None, database) for key in keys]
 
     def scan(self, table: str, low: bytes, high: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        database = self._store.database(table, self._transaction)
+        database = self._databases.get(table)
         if database is None:
             return iter(())
         cursor = self._transaction.cursor(database)
@@ -83,7 +83,22 @@ class Reading:
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Table -> (rows, bytes); costs nothing that grows with the state."""
-        return self._store.sizes(self._transaction)
+        return {
+            name: _size(self._transaction.stat(database))
+            for name, database in self._databases.items()
+            if name != _MARKS
+        }
+
+
+def _size(stat: Mapping[str, int]) -> tuple[int, int]:
+    pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+    return stat["entries"], pages * stat["psize"]
+
+
+def _mark(transaction: Any, database: Any) -> tuple[str, Mark]:
+    """The boot id and version that a transaction sees; version 0 in a store that was never written."""
+    raw = None if database is None else transaction.get(_META, None, database)
+    return ("", Mark()) if raw is None else Mark.from_bytes(bytes(raw))
 
 
 def _forward(cursor: Any, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -114,6 +129,11 @@ class Store:
         self._boot = _boot_id()
         self._databases: dict[str, Any] = {}
         self._environment = self._open()
+        self._file = _identity(path)
+
+    def is_in_place(self) -> bool:
+        """Whether its path still leads to it: another process may have thrown it away."""
+        return self._file == _identity(self.path)
 
     def _open(self) -> Any:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -133,30 +153,26 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
+        """The newest version. Handles are opened in front of the transaction: LMDB forgets those of a reading one."""
         self._environment.reader_check()
-        with self._environment.begin() as transaction:
-            yield Reading(self, transaction)
-
-    def mark_in(self, transaction: Any) -> Mark:
-        """The version in a transaction; version 0 in a store that was never written."""
-        raw = self._raw_mark(transaction)
-        return Mark() if raw is None else Mark.from_bytes(raw)[1]
+        while True:
+            with self._environment.begin() as transaction:
+                unknown = [name for name in _names(transaction) if name not in self._databases]
+                if not unknown:
+                    yield Reading(transaction, self._databases)
+                    return
+            for name in unknown:
+                self._databases[name] = self._environment.open_db(name.encode())
 
     def is_from_before_the_start(self) -> bool:
         """Whether the machine was started since: what was written last may not have reached the disk then."""
-        with self._environment.begin() as transaction:
-            raw = self._raw_mark(transaction)
-            return raw is not None and Mark.from_bytes(raw)[0] != self._boot
-
-    def _raw_mark(self, transaction: Any) -> bytes | None:
-        database = self.database("#", transaction)
-        raw = transaction.get(_META, None, database) if database is not None else None
-        return None if raw is None else bytes(raw)
+        with self.reading() as reading:
+            return reading.mark.version > 0 and reading.boot != self._boot
 
     def commit(self, expected: Sequence[Mark], changes: Sequence[Changes], mark: Mark) -> bool:
         """Apply the changes and become `mark`, if the store is at one of the `expected` versions: all or nothing."""
         with self._writing() as transaction:
-            at = self.mark_in(transaction)
+            at = self._mark_in(transaction)
             if (at.version, at.digest) not in {(one.version, one.digest) for one in expected}:
                 return False
             for one in changes:
@@ -167,7 +183,7 @@ class Store:
     def rebuild(self, tables: Iterable[tuple[str, Sequence[Change]]], mark: Mark) -> None:
         """Replace everything by what the iterable gives (in key order by table), in one transaction."""
         with self._writing() as transaction:
-            for name in self._names(transaction):
+            for name in _names(transaction):
                 transaction.drop(self._database(name, transaction), delete=False)
             for table, entries in tables:
                 database = self._database(table, transaction)
@@ -177,25 +193,8 @@ class Store:
     def note_snapshot(self, version: int) -> None:
         """Start counting anew what has gathered since the snapshot of `version`."""
         with self._writing() as transaction:
-            at = self.mark_in(transaction)
+            at = self._mark_in(transaction)
             self._put_mark(transaction, replace(at, versions_since=max(at.version - version, 0), bytes_since=0))
-
-    def sizes(self, transaction: Any) -> dict[str, tuple[int, int]]:
-        sizes = {}
-        for name in self._names(transaction):
-            stat = transaction.stat(self._database(name, transaction))
-            pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-            sizes[name] = (stat["entries"], pages * stat["psize"])
-        return sizes
-
-    def database(self, table: str, transaction: Any) -> Any:
-        """The table's handle; None while nothing was ever written to it."""
-        if table not in self._databases:
-            try:
-                self._databases[table] = self._environment.open_db(table.encode(), transaction, create=False)
-            except (lmdb.NotFoundError, lmdb.ReadonlyError):
-                return None
-        return self._databases[table]
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
@@ -220,15 +219,19 @@ class Store:
                     transaction.delete(key, db=database)
 
     def _put_mark(self, transaction: Any, mark: Mark) -> None:
-        transaction.put(_META, mark.to_bytes(self._boot), db=self._database("#", transaction))
+        transaction.put(_META, mark.to_bytes(self._boot), db=self._database(_MARKS, transaction))
 
     def _database(self, table: str, transaction: Any) -> Any:
         if table not in self._databases:
             self._databases[table] = self._environment.open_db(table.encode(), transaction)
         return self._databases[table]
 
-    def _names(self, transaction: Any) -> list[str]:
-        return [bytes(name).decode() for name, _ in transaction.cursor() if bytes(name) != b"#"]
+    def _mark_in(self, transaction: Any) -> Mark:
+        return _mark(transaction, self._database(_MARKS, transaction))[1]
+
+
+def _names(transaction: Any) -> list[str]:
+    return [bytes(name).decode() for name, _ in transaction.cursor()]
 
 
 def invert(changes: Changes) -> dict[str, list[Change]]:
@@ -243,7 +246,7 @@ def open_store(path: Path, bytes_max: int = STORE_BYTES_MAX) -> Store:
     """The store at `path`, opened once per process; one that LMDB refuses is thrown away and begun empty."""
     key = (os.getpid(), path)  # a forked child must not use its parent's
     store = _open_stores.get(key)
-    if store is not None and (path / "data.mdb").exists():
+    if store is not None and store.is_in_place():
         _open_stores.move_to_end(key)
         return store
     if store is not None:
@@ -278,6 +281,15 @@ def discard_store(path: Path) -> None:
     store = _open_stores.pop((os.getpid(), path), None)
     if store is not None:
         store.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file holds the data; None when there is none."""
+    try:
+        found = (path / "data.mdb").stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _boot_id() -> str:
