@@ -2,6 +2,7 @@
 
 CaptureError (EnvironmentFailed)
 ├── SourceLost           the database connection broke or refused: tried again, from the stored position
+│   └── DecodingFailed   the database failed to decode its own log: tried again, committed transactions only
 ├── LogUnavailable       the log did not take the records: tried again, from the stored position
 ├── Fenced               another capture with the same name has taken over: stops for good
 ├── GapDetected          the database can no longer give what comes after our position: stops for good
@@ -12,7 +13,15 @@ from __future__ import annotations
 
 from headwater.errors import EnvironmentFailed
 
-__all__ = ["CaptureError", "Fenced", "GapDetected", "LogUnavailable", "SourceLost", "WalLimitReached"]
+__all__ = [
+    "CaptureError",
+    "DecodingFailed",
+    "Fenced",
+    "GapDetected",
+    "LogUnavailable",
+    "SourceLost",
+    "WalLimitReached",
+]
 
 
 class CaptureError(EnvironmentFailed):
@@ -21,6 +30,10 @@ class CaptureError(EnvironmentFailed):
 
 class SourceLost(CaptureError):
     """The database went away or refused; the capture connects again and goes on from its stored position."""
+
+
+class DecodingFailed(SourceLost):
+    """The database reported an internal error while decoding its log."""
 
 
 class LogUnavailable(CaptureError):

@@ -17,6 +17,12 @@ from headwater.errors import SettingError
 
 __all__ = ["Catalog", "ColumnDetails", "SlotInfo", "TableDetails", "TableRef"]
 
+# The key of a table's records: its primary key, unless the user made another index its identity in the stream
+_KEY_INDEX = (
+    "CASE (SELECT relreplident FROM pg_class WHERE oid = i.indrelid)"
+    " WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
@@ -114,19 +120,19 @@ class Catalog:
         }
         key = self.rows(
             "SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid"
-            " AND a.attnum = ANY(i.indkey) WHERE i.indrelid = %s AND i.indisprimary ORDER BY a.attnum",
+            f" AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = %s AND {_KEY_INDEX} ORDER BY a.attnum",
             oid,
         )
         return TableDetails(columns, tuple(name for (name,) in key))
 
-    def primary_key_order(self, oid: int) -> list[str]:
+    def key_order(self, oid: int) -> list[str]:
         """The key's columns in the order of its index, by which chunks are cut."""
         return [
             name
             for (name,) in self.rows(
                 "SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(attnum, place),"
-                " pg_attribute a WHERE i.indrelid = %s AND i.indisprimary AND a.attrelid = i.indrelid"
-                " AND a.attnum = k.attnum ORDER BY k.place",
+                f" pg_attribute a WHERE i.indrelid = %s AND {_KEY_INDEX} AND a.attrelid = i.indrelid"
+                " AND a.attnum = k.attnum AND k.place <= i.indnkeyatts ORDER BY k.place",
                 oid,
             )
         ]

@@ -13,7 +13,7 @@ from struct import Struct
 import psycopg
 from psycopg import conninfo, pq
 
-from headwater.capture.errors import SourceLost
+from headwater.capture.errors import DecodingFailed, SourceLost
 
 __all__ = ["ReplicationStream", "copy_rows", "format_lsn", "parse_lsn", "raw_connect", "sql_connect"]
 
@@ -34,6 +34,7 @@ SESSION = {
     "idle_in_transaction_session_timeout": "0",
 }
 
+INTERNAL_ERROR = b"XX"  # SQLSTATE class
 POSTGRES_EPOCH_US = 946_684_800_000_000
 _STATUS = Struct(">cQQQqB").pack
 
@@ -104,8 +105,10 @@ class ReplicationStream:
             return bytes(data)
         if size == 0:
             return None
-        self._connection.get_result()
-        raise SourceLost(f"PostgreSQL ended the stream: {_reason(self._connection)}")
+        result = self._connection.get_result()
+        state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
+        kind = DecodingFailed if (state or b"").startswith(INTERNAL_ERROR) else SourceLost
+        raise kind(f"PostgreSQL ended the stream: {_reason(self._connection)}")
 
     def wait(self, timeout_s: float) -> None:
         """Until something arrives or the time is over."""

@@ -116,12 +116,12 @@ def _column(
 
 
 def _key(relation: Relation, details: TableDetails, settings: Settings) -> tuple[str, ...]:
-    """The stream says the key itself where the replica identity is the primary key; else the catalog does."""
+    """The stream says the key itself where an index is the replica identity; where all columns are, the catalog does."""
     names = [column.name for column in relation.columns]
     chosen = settings.key_columns.get(f"{relation.schema}.{relation.name}")
     if chosen is not None:
         return tuple(name for name in names if name in chosen)
-    if relation.identity == "d":
+    if relation.identity in "di":
         return tuple(column.name for column in relation.columns if column.in_identity)
     return tuple(name for name in names if name in details.key)
 

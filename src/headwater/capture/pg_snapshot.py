@@ -173,7 +173,7 @@ def read_chunk(
     command(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     snapshot = Visibility.parse(command(connection, "SELECT pg_current_snapshot()::text")[0][0] or "")
     details = catalog.details(task.oid)
-    order = catalog.primary_key_order(task.oid)
+    order = catalog.key_order(task.oid)
     plan = plan_of_table(task, details, catalog, settings)
     query = chunk_query(task, details, settings, order, after=after, until=until)
     key_at = [list(details.columns).index(name) for name in order]

@@ -23,7 +23,7 @@ from headwater.capture.pg_visibility import ChangeLog, Visibility
 from headwater.capture.pgoutput import UNCHANGED, LogicalMessage, Relation, Tuple
 from headwater.capture.settings import Settings
 from headwater.capture.source import Batch
-from headwater.errors import SettingError
+from headwater.errors import InvariantViolated, SettingError
 
 __all__ = ["SIGNAL_PREFIX", "Tables"]
 
@@ -130,7 +130,9 @@ class Tables:
 
     def plan(self, oid: int, xid: int) -> TablePlan | None:
         """How rows of this relation are encoded; None: they are not captured."""
-        return None if self.snapshots.holds_already(oid, xid) else self._plans.get(oid)
+        if oid not in self._plans:
+            raise InvariantViolated(f"PostgreSQL sent a row of relation {oid}, which it has not announced")
+        return None if self.snapshots.holds_already(oid, xid) else self._plans[oid]
 
     def relation(self, relation: Relation, lsn: int, *, skipped: bool) -> None:
         """The rows that follow were written under this version of the table."""
@@ -138,18 +140,20 @@ class Tables:
         if not self._settings.captures(relation.schema, relation.name) and name != self._signal_table:
             self._plans[relation.oid] = None
             return
-        current = self._plans.get(relation.oid)
-        if current is not None and current.relation == relation:
-            return
+        plan = self._plans.get(relation.oid)
+        if plan is None or plan.relation != relation:
+            plan = self._plans[relation.oid] = self._new_plan(relation)
+            self._writer.forget(relation.oid)
+        if not skipped and not plan.is_signal:
+            self._announce(plan, lsn)
+
+    def _new_plan(self, relation: Relation) -> TablePlan:
         types = self._catalog.types()
         if any(column.type_oid not in types for column in relation.columns):
             types = self._catalog.types(max(c.type_oid for c in relation.columns if c.type_oid not in types))
         plan = plan_for(relation, self._catalog.details(relation.oid), types, self._settings)
-        plan.is_signal = name == self._signal_table
-        self._plans[relation.oid] = plan
-        self._writer.forget(relation.oid)
-        if not skipped and not plan.is_signal:
-            self._announce(plan, lsn)
+        plan.is_signal = f"{relation.schema}.{relation.name}" == self._signal_table
+        return plan
 
     def _announce(self, plan: TablePlan, lsn: int) -> None:
         """Record the table's version if it is new."""

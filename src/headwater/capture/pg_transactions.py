@@ -10,7 +10,8 @@ What comes out is a sequence of steps:
     Opened   a committed transaction begins
     Row      one of its messages (row change, relation, truncate, logical message); `at` is where its body begins
     Closed   it is complete; everything before `end_lsn` has been seen
-    Outside  a message of no transaction (a non-transactional logical message, a type name)
+    Outside  a message of no transaction (a non-transactional logical message, a type name), or a relation that holds
+             at once although the transaction that it came with is not committed
 
 Each unit (transaction or message) has one place in the database's log, and units come in the order of these places:
 that is what makes (lsn, number of events) a position.
@@ -32,6 +33,7 @@ STREAMED_BODY = 5  # after the type byte and the transaction id
 
 # message types whose body carries the transaction id inside a stream
 _KEPT = frozenset(b"IUDTRYM")
+_RELATION = b"R"[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Assembler:
         elif self._preparing is not None and kind in _KEPT and not _outside(data):
             xid, rows = self._preparing
             rows.append(xid, lsn, data)
+            if kind == _RELATION:  # announced once: transactions that commit before this one may rely on it
+                yield Outside(lsn, data)
         elif kind in _KEPT:
             yield Outside(lsn, data) if self.direct is None or _outside(data) else Row(lsn, data, PLAIN_BODY)
         else:

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, Literal
 
 from headwater.capture import pgoutput
-from headwater.capture.errors import CaptureError, GapDetected
+from headwater.capture.errors import CaptureError, DecodingFailed, GapDetected
 from headwater.capture.pg_catalog import Catalog
 from headwater.capture.pg_connection import ReplicationStream, format_lsn
 from headwater.capture.pg_health import Health
@@ -78,6 +78,7 @@ class PostgresSource:
         self._tables: Tables | None = None
         self._health: Health | None = None
         self._store = SpillStore(options.spill_folder)
+        self._whole_only = False  # the server failed to decode a running transaction: ask for committed ones
 
     def open(self, state: State) -> None:
         options = self._options
@@ -94,6 +95,7 @@ class PostgresSource:
         tables.begin(self._writer, self._changes, {} if fresh else state, base, reread=fresh and bool(state))
         self._assembler = Assembler(self._store)
         self._steps: Iterator[Step] | None = None
+        self._unit: Transaction | None = None
         self._skipping_to = self._place
         self._done_lsn = self._place.lsn
         self._last_commit = 0
@@ -114,7 +116,7 @@ class PostgresSource:
             "publication_names": self._options.publication.replace("'", "''"),
             "messages": "true",
         }
-        if self._options.streaming:
+        if self._options.streaming and not self._whole_only:
             chosen["streaming"] = "parallel" if protocol == 4 else "on"
         slot = catalog.slot(self._options.slot)
         if slot is not None and slot.two_phase:
@@ -151,14 +153,14 @@ class PostgresSource:
         tables.check()
         if (whole := tables.next_whole_table_batch()) is not None:
             whole.confirm = self._confirmed
-            whole.state.setdefault("position", self._place.to_state())
+            whole.state = {"position": self._place.to_state(), **tables.take_state(), **whole.state}
             return whole
         waited, size = False, 0
         records = self._writer.records
         while len(records) < BATCH_EVENTS_MAX and size < BATCH_BYTES_MAX:
             if self._steps is not None:
                 size += self._next_step(self._steps)
-            elif (frame := stream.next_frame()) is not None:
+            elif (frame := self._next_frame(stream)) is not None:
                 size += len(frame)
                 self._frame(frame)
             elif records or waited:
@@ -168,6 +170,17 @@ class PostgresSource:
                 waited = True
         self._keep_in_touch()
         return self._batch()
+
+    def _next_frame(self, stream: ReplicationStream) -> bytes | None:
+        try:
+            return stream.next_frame()
+        except DecodingFailed as error:
+            # Seen with PostgreSQL 16 and 18: a savepoint that changed a table and was rolled back, in a transaction
+            # that is streamed while it runs. The same transaction is decoded after its commit without a problem.
+            if not self._whole_only:
+                _log.warning("capture %s: %s; from here on without streaming", self._settings.name, error)
+            self._whole_only = True
+            raise
 
     def _frame(self, frame: bytes) -> None:
         if frame[0] == _DATA:
@@ -214,8 +227,6 @@ class PostgresSource:
         self._changes.transaction(transaction.lsn, transaction.xid)
         self._unit = transaction
 
-    _unit: Transaction | None = None
-
     def _closed(self, closed: Closed) -> None:
         transaction = closed.transaction
         if self._settings.transaction_topic:
@@ -226,6 +237,8 @@ class PostgresSource:
         self._last_commit = transaction.lsn
         self._source_time_us = transaction.time_us
         self._done_lsn = max(self._done_lsn, closed.end_lsn)
+        if self._tables is not None:
+            self._tables.snapshots.release(self._done_lsn)
         self._received_lsn = max(self._received_lsn, closed.end_lsn)
         self._advanced = True
 
@@ -246,7 +259,10 @@ class PostgresSource:
             self._tables.relation(pgoutput.relation(row.data, row.at), row.lsn, skipped=skipped)
 
     def _outside(self, step: Outside) -> None:
-        if step.data[0] != b"M"[0]:
+        kind = chr(step.data[0])
+        if kind == "R" and self._tables is not None:
+            self._tables.relation(pgoutput.relation(step.data), step.lsn, skipped=True)
+        if kind != "M":
             return
         if step.lsn >= self._skipping_to.lsn:
             now_us = time.time_ns() // 1000

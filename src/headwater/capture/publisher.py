@@ -1,12 +1,13 @@
 """Records and state into the log, in one Kafka transaction: the half of exactly-once that is not the database's.
 
 The transactional id is the capture's name: starting a capture fences any other of the same name, whose transaction in
-flight is aborted. What a capture has done is in the compacted topic `headwater.capture.positions` (one partition):
+flight is aborted. What a capture has done is in the compacted topic `headwater.capture.<name>` (one partition):
 
-    key    JSON [capture, name of the state]          for example ["shop","position"], ["shop","snapshot/public.t"]
+    key    the name of a piece of state               for example `position`, `snapshot/public.t`
     value  JSON, whatever the source stores
 
 Records and state become visible together or not at all, so the state that is read back says exactly what is there.
+Each capture has a topic of its own: an open transaction of another capture would hide what comes after it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from headwater.capture.envelope import EVERY_PARTITION, Record
 from headwater.capture.errors import CaptureError, Fenced, LogUnavailable
 from headwater.capture.source import Batch
 from headwater.client import Connection, ensure_topics, partitions_of
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, SettingError
 
-__all__ = ["POSITIONS_TOPIC", "Publisher", "read_states"]
+__all__ = ["Publisher", "captures", "read_state"]
 
-POSITIONS_TOPIC = "headwater.capture.positions"
+STATE_TOPIC_PREFIX = "headwater.capture."
 TRANSACTIONAL_ID_PREFIX = "headwater.capture."
 TRANSACTION_TIMEOUT_MS = 600_000  # reading a table without a key may take long; brokers allow 15 minutes
 OPERATION_TIMEOUT_S = 60.0  # for the broker to answer; then the capture starts over from its stored position
@@ -38,8 +39,8 @@ POLL_S = 0.1
 READ_TIMEOUT_S = 30.0
 MESSAGE_BYTES_MAX = 100 << 20  # a row may be large; the topic's own limit decides
 
-# The positions topic is read whole at every start: small segments make the broker compact it early.
-POSITIONS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304", "min.cleanable.dirty.ratio": "0.1"}
+# Read whole at every start: small segments make the broker compact it early.
+STATE_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304", "min.cleanable.dirty.ratio": "0.1"}
 
 _log = logging.getLogger("headwater.capture")
 
@@ -50,6 +51,7 @@ class Publisher:
     def __init__(self, connection: Connection, name: str, *, partitions: int = -1) -> None:
         self._connection = connection
         self._name = name
+        self._state_topic = STATE_TOPIC_PREFIX + name
         self._partitions = partitions
         self._producer: Producer | None = None
         self._in_transaction = False
@@ -58,30 +60,40 @@ class Publisher:
 
     def open(self) -> dict[str, Any]:
         """Fence earlier captures of this name; the state that the last of them left."""
-        ensure_topics(self._connection, [POSITIONS_TOPIC], partitions=1, config=POSITIONS_CONFIG)
-        self._producer = self._connection.producer(
-            transactional_id=TRANSACTIONAL_ID_PREFIX + self._name,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            linger_ms=0,
-            compression_type="lz4",
-            queue_buffering_max_messages=QUEUE_RECORDS_MAX,
-            queue_buffering_max_kbytes=QUEUE_KBYTES_MAX,
-            message_max_bytes=MESSAGE_BYTES_MAX,
-            delivery_report_only_error=True,
-        )
+        ensure_topics(self._connection, [self._state_topic], partitions=1, config=STATE_CONFIG)
+        self._producer = self._make_producer()
         self._call(self._producer.init_transactions, OPERATION_TIMEOUT_S)
         self._in_transaction = False
-        return read_states(self._connection, self._name).get(self._name, {})
+        return read_state(self._connection, self._name)
+
+    def _make_producer(self) -> Producer:
+        try:
+            return self._connection.producer(
+                transactional_id=TRANSACTIONAL_ID_PREFIX + self._name,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                linger_ms=0,
+                compression_type="lz4",
+                queue_buffering_max_messages=QUEUE_RECORDS_MAX,
+                queue_buffering_max_kbytes=QUEUE_KBYTES_MAX,
+                message_max_bytes=MESSAGE_BYTES_MAX,
+                delivery_report_only_error=True,
+            )
+        except KafkaException as error:
+            raise SettingError(f"the Kafka client refuses its options: {error.args[0].str()}") from error
 
     def publish(self, batch: Batch) -> None:
         """Queue the batch in the current Kafka transaction."""
         producer = self._begin()
         self._ensure(batch.new_topics)
-        self._call(self._produce, producer, batch.records)
+        state: list[Record] = []
         for name, value in batch.state.items():
-            key = json.dumps([self._name, name], separators=(",", ":")).encode()
             body = None if value is None else json.dumps(value, separators=(",", ":")).encode()
-            self._call(self._produce, producer, [(POSITIONS_TOPIC, key, body, None)])
+            state.append((self._state_topic, name.encode(), body, None))
+        try:
+            self._produce(producer, batch.records)
+            self._produce(producer, state)
+        except KafkaException as error:  # half of the batch may be queued: only starting over is safe
+            raise self._failure(error) from error
 
     def commit(self) -> None:
         """Make everything published since the last commit visible and durable."""
@@ -154,7 +166,7 @@ class Publisher:
             self._known_topics.update(names)
 
     def _call(self, operation: Any, *arguments: Any) -> None:
-        """Run one producer call; what fails is ours to start over from, unless a newer capture owns the name."""
+        """Run one producer call that is safe to repeat, until the broker answers or the time is over."""
         end = time.monotonic() + OPERATION_TIMEOUT_S
         while True:
             try:
@@ -162,12 +174,16 @@ class Publisher:
                 return
             except KafkaException as error:
                 problem = error.args[0]
-                if _is_fenced(problem):
-                    raise Fenced(
-                        f"another capture named {self._name!r} has taken over; give this one another name, or stop that"
-                    ) from error
                 if not (isinstance(problem, KafkaError) and problem.retriable()) or time.monotonic() > end:
-                    raise LogUnavailable(f"the log did not take the records: {error}") from error
+                    raise self._failure(error) from error
+
+    def _failure(self, error: KafkaException) -> CaptureError:
+        """What fails is ours to start over from, unless a newer capture owns the name."""
+        if _is_fenced(error.args[0]):
+            return Fenced(
+                f"another capture named {self._name!r} has taken over; give this one another name, or stop that one"
+            )
+        return LogUnavailable(f"the log did not take the records: {error}")
 
 
 def _is_fenced(problem: object) -> bool:
@@ -178,42 +194,47 @@ def _is_fenced(problem: object) -> bool:
     )
 
 
-def read_states(connection: Connection, only: str | None = None) -> dict[str, dict[str, Any]]:
-    """The stored state of every capture (or of one), by name."""
-    consumer = connection.consumer(f"headwater.capture.{uuid.uuid4().hex}")
-    states: dict[str, dict[str, Any]] = {}
+def captures(connection: Connection) -> list[str]:
+    """The names of all captures that have ever stored something."""
     try:
-        where = TopicPartition(POSITIONS_TOPIC, 0, 0)
+        topics = connection.admin().list_topics(timeout=READ_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise LogUnavailable(f"the topics cannot be listed: {error}") from error
+    return sorted(name.removeprefix(STATE_TOPIC_PREFIX) for name in topics if name.startswith(STATE_TOPIC_PREFIX))
+
+
+def read_state(connection: Connection, name: str) -> dict[str, Any]:
+    """What the capture of this name stored last; empty if there is none."""
+    topic = STATE_TOPIC_PREFIX + name
+    consumer = connection.consumer(f"headwater.capture.{uuid.uuid4().hex}")
+    state: dict[str, Any] = {}
+    try:
+        where = TopicPartition(topic, 0, 0)
         low, high = consumer.get_watermark_offsets(where, timeout=READ_TIMEOUT_S)
-        if high <= low:
-            return states
         where.offset = low
         consumer.assign([where])
         end = time.monotonic() + READ_TIMEOUT_S
-        while consumer.position([where])[0].offset < high:
+        while low < high and consumer.position([where])[0].offset < high:
             for message in consumer.consume(10_000, POLL_S):
                 if message.error() is not None:
-                    raise LogUnavailable(f"{POSITIONS_TOPIC} cannot be read: {message.error()}")
-                _apply(states, message.key(), message.value(), only)
+                    raise LogUnavailable(f"{topic} cannot be read: {message.error()}")
+                _apply(state, topic, message.key(), message.value())
                 end = time.monotonic() + READ_TIMEOUT_S
             if time.monotonic() > end:
-                raise LogUnavailable(f"{POSITIONS_TOPIC} cannot be read to its end within {READ_TIMEOUT_S:.0f} s")
-        return states
+                raise LogUnavailable(f"{topic} cannot be read to its end within {READ_TIMEOUT_S:.0f} s")
+        return state
     except KafkaException as error:
-        raise LogUnavailable(f"{POSITIONS_TOPIC} cannot be read: {error}") from error
+        raise LogUnavailable(f"{topic} cannot be read: {error}") from error
     finally:
         consumer.close()
 
 
-def _apply(states: dict[str, dict[str, Any]], key: Any, value: Any, only: str | None) -> None:
+def _apply(state: dict[str, Any], topic: str, key: Any, value: Any) -> None:
     try:
-        capture, name = json.loads(key)
-        if only is not None and capture != only:
-            return
-        state = states.setdefault(capture, {})
+        name = key.decode()
         if value is None:
             state.pop(name, None)
         else:
             state[name] = json.loads(value)
-    except (ValueError, TypeError) as error:
-        raise CaptureError(f"{POSITIONS_TOPIC} holds a record that no capture wrote: {key!r}: {error}") from error
+    except (ValueError, AttributeError) as error:
+        raise CaptureError(f"{topic} holds a record that no capture wrote: {key!r}: {error}") from error

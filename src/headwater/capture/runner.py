@@ -47,11 +47,12 @@ class Runner:
 
     def __init__(self, settings: Settings, make_source: Callable[[], Source]) -> None:
         self._settings = settings
-        self._make_source = make_source
+        self._make_source = make_source  # one for all sessions: it may have learnt something about its database
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._source: Source | None = None
+        self._made: Source | None = None
+        self._source: Source | None = None  # while it is open
         self.state: dict[str, Any] = {}  # what is in the log, as the source stored it
         self.events = 0  # records in the log since the start
         self.committed = 0  # the source's own unit: what it may forget
@@ -108,7 +109,7 @@ class Runner:
         """From the stored position until something breaks or we are asked to stop."""
         settings = self._settings
         publisher = Publisher(settings.connection, settings.name, partitions=settings.partitions)
-        source = self._make_source()
+        source = self._made = self._made or self._make_source()
         reader: _Reader | None = None
         try:
             self.state = publisher.open()
