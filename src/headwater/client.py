@@ -23,6 +23,8 @@ __all__ = ["Connection", "Writer", "ensure_topics", "partitions_of", "watermarks
 
 REQUEST_TIMEOUT_S = 30.0  # admin and metadata calls: past this the broker counts as unreachable
 
+SYSLOG_WARNING = 4  # librdkafka tells of every connection that comes and goes at the levels beyond
+
 # librdkafka's names whose values never reach a log, a page or an error message
 SECRET_OPTIONS = frozenset(
     {"sasl.password", "ssl.key.password", "ssl.keystore.password", "sasl.oauthbearer.client.secret"}
@@ -44,6 +46,7 @@ class Connection:
         """librdkafka's settings; keyword `linger_ms=5` becomes `linger.ms`."""
         return {
             "bootstrap.servers": self.bootstrap_servers,
+            "log_level": SYSLOG_WARNING,
             **self.options,
             **{name.replace("_", "."): value for name, value in extra.items()},
         }
