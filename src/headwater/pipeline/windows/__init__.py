@@ -1,6 +1,7 @@
-"""Windows: tumbling, hopping, session."""
+"""Windows: tumbling, hopping, sliding, session."""
 
 from headwater.pipeline.windows.fixed import hopping, tumbling
+from headwater.pipeline.windows.per_event import sliding
 from headwater.pipeline.windows.sessions import session
 
-__all__ = ["hopping", "session", "tumbling"]
+__all__ = ["hopping", "session", "sliding", "tumbling"]

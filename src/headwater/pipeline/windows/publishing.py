@@ -42,10 +42,20 @@ class Results:
 
 
 class Publisher:
-    """Says what became of results; `ids` name a result, `values` are what may change of it."""
+    """Says what became of results; `ids` name a result, `values` are the rest of it.
 
-    def __init__(self, ids: Sequence[pa.Field], values: Sequence[pa.Field], emission: Emission) -> None:
+    A result has changed when one of the `compared` values has; all of them unless told.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[pa.Field],
+        values: Sequence[pa.Field],
+        emission: Emission,
+        compared: Sequence[str] | None = None,
+    ) -> None:
         self._ids, self._values, self._emission = list(ids), list(values), emission
+        self._compared = [f.name for f in values] if compared is None else list(compared)
         self.results = pa.schema([*ids, *values])
         self.schema = weighted_schema(self.results, emission)
 
@@ -73,8 +83,7 @@ class Publisher:
         return self._revisions(Results(before, told.numpy("had"), after, told.numpy("has")))
 
     def _revisions(self, of: Results) -> pa.Table:
-        compared = [f.name for f in self._values]
-        return revisions(of.old, of.had, of.new, of.has, emission=self._emission, compared=compared)
+        return revisions(of.old, of.had, of.new, of.has, emission=self._emission, compared=self._compared)
 
     def _remember(self, state: State, of: Results) -> None:
         table = state["told"]
