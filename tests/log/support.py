@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.clock import ManualClock
 from headwater.filesystem import Filesystem, SystemFilesystem
+from headwater.log.compaction import CompactionSettings
 from headwater.log.directory import LogDirectory
 from headwater.log.partition import PartitionLog
 from headwater.log.settings import LogSettings
@@ -53,7 +54,13 @@ def values_of(data: bytes) -> list[tuple[int, str]]:
 
 def read_all(log: PartitionLog, *, committed: bool = False, max_bytes: int = 1 << 20) -> list[tuple[int, str]]:
     """Everything a consumer would see that knows nothing of aborted transactions unless `committed`."""
-    found: list[tuple[int, str]] = []
+    records = read_records(log, committed=committed, max_bytes=max_bytes)
+    return [(record.offset, (record.value or b"").decode()) for record in records]
+
+
+def read_records(log: PartitionLog, *, committed: bool = False, max_bytes: int = 1 << 20) -> list[Record]:
+    """As a consumer reads: fetch by fetch, leaving out what the answer says is aborted."""
+    found: list[Record] = []
     offset = log.log_start_offset
     while True:
         part = log.read(offset, max_bytes, committed=committed)
@@ -72,25 +79,34 @@ def read_all(log: PartitionLog, *, committed: bool = False, max_bytes: int = 1 <
                 continue
             if header.transactional and header.producer_id in dead:
                 continue
-            found += [
-                (record.offset, (record.value or b"").decode())
-                for record in decode_records(data)
-                if record.offset >= offset
-            ]
+            found += [record for record in decode_records(data) if record.offset >= offset]
         offset = last + 1
 
 
 class Store:
     """A data directory on a real disk that can be closed, killed and opened again."""
 
-    def __init__(self, path: Path, filesystem: Filesystem | None = None, clock: ManualClock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        filesystem: Filesystem | None = None,
+        clock: ManualClock | None = None,
+        compaction: CompactionSettings | None = None,
+    ) -> None:
         self.path = path
+        self.compaction = compaction
         self.filesystem = filesystem or SystemFilesystem()
         self.clock = clock or ManualClock(NOW)
         self.directory = self._open()
 
     def _open(self) -> LogDirectory:
-        return LogDirectory(str(self.path), filesystem=self.filesystem, clock=self.clock, cluster_id="test-cluster")
+        return LogDirectory(
+            str(self.path),
+            filesystem=self.filesystem,
+            clock=self.clock,
+            cluster_id="test-cluster",
+            compaction=self.compaction,
+        )
 
     def log(self, settings: LogSettings | None = None, topic: str = "events", partition: int = 0) -> PartitionLog:
         log = self.directory.get(topic, partition)

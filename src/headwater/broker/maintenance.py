@@ -37,6 +37,7 @@ class Maintenance:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._directory.stop_background()
 
     def _step(self) -> None:
         self._timer = self._loop.call_later(INTERVAL_MS_MAX, self._step)  # also when this slice fails

@@ -20,6 +20,7 @@ from headwater.broker.quotas import Quotas
 from headwater.broker.server import Server
 from headwater.broker.topics import TopicChange
 from headwater.clock import SystemClock
+from headwater.log.compaction import CompactionSettings
 from headwater.log.directory import LogDirectory
 from headwater.log.groupcommit import GroupCommit
 
@@ -60,6 +61,11 @@ class Runtime:
             cluster_id=_new_cluster_id(),
             node_id=self.config.number("node.id"),
             commits=self.commits,
+            compaction=CompactionSettings(
+                enable=self.config.flag("log.cleaner.enable"),
+                backoff_ms=self.config.number("log.cleaner.backoff.ms"),
+                dedupe_buffer_bytes=self.config.number("log.cleaner.dedupe.buffer.size"),
+            ),
         )
         self.logs = Partitions(self.commits)
         self.cluster = Cluster(self.config, self.directory, self.logs, clock)

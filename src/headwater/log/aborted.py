@@ -14,7 +14,6 @@ from headwater.log.files import LogFile, write_all
 __all__ = ["AbortedIndex", "AbortedTransaction"]
 
 _ENTRY = Struct(">hqqqq")
-ENTRY_SIZE = _ENTRY.size
 VERSION = 0
 
 
@@ -32,21 +31,27 @@ class AbortedTransaction:
 class AbortedIndex:
     """Read from the file when asked; most segments have none, and then there is no file."""
 
+    ENTRY_SIZE = _ENTRY.size
     __slots__ = ("count", "file")
 
     def __init__(self, file: LogFile, size: int) -> None:
         self.file = file
-        self.count = size // ENTRY_SIZE
+        self.count = size // self.ENTRY_SIZE
+
+    @property
+    def bytes(self) -> int:
+        """In the file."""
+        return self.count * self.ENTRY_SIZE
 
     def append(self, entry: AbortedTransaction) -> None:
-        write_all(self.file.filesystem, self.file.descriptor(), entry.encoded(), self.count * ENTRY_SIZE)
+        write_all(self.file.filesystem, self.file.descriptor(), entry.encoded(), self.count * self.ENTRY_SIZE)
         self.count += 1
 
     def entries(self) -> list[AbortedTransaction]:
         if not self.count:
             return []
-        content = self.file.read(self.count * ENTRY_SIZE, 0)
-        whole = content[: len(content) // ENTRY_SIZE * ENTRY_SIZE]
+        content = self.file.read(self.count * self.ENTRY_SIZE, 0)
+        whole = content[: len(content) // self.ENTRY_SIZE * self.ENTRY_SIZE]
         return [AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(whole)]
 
     def truncate(self, offset: int) -> None:
@@ -54,4 +59,4 @@ class AbortedIndex:
         kept = sum(entry.last_offset < offset for entry in self.entries())
         if kept < self.count:
             self.count = kept
-            self.file.filesystem.truncate(self.file.descriptor(), kept * ENTRY_SIZE)
+            self.file.filesystem.truncate(self.file.descriptor(), kept * self.ENTRY_SIZE)

@@ -11,9 +11,12 @@ cleaner-offset-checkpoint          up to where compaction has been
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import re
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
@@ -29,6 +32,7 @@ from headwater.log.checkpoints import (
     encode_metadata,
     encode_properties,
 )
+from headwater.log.compaction import CompactionSettings
 from headwater.log.context import Context
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.files import read_whole, write_whole
@@ -68,6 +72,7 @@ class LogDirectory:
         node_id: int = 1,
         settings: LogSettings | None = None,
         commits: GroupCommit | None = None,
+        compaction: CompactionSettings | None = None,
     ) -> None:
         """Creates the directory if need be, locks it, opens every partition. `settings` are for logs until they are
         given their own. `commits` runs slow disk work on its threads; without it everything happens at once, on the
@@ -76,13 +81,19 @@ class LogDirectory:
         self.settings = settings or LogSettings()
         self.context = Context(filesystem, clock)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
+        self._numbers = itertools.count(1)
+        self._written: dict[str, int] = {}  # checkpoint files: the number of the newest writer that has written
+        self._writing = threading.Lock()
         self.findings: list[Corrupted] = []  # damage and torn tails found while opening
-        filesystem.make_directory(self.path)
+        if not filesystem.exists(self.path):
+            filesystem.make_directory(self.path)
+            filesystem.sync_directory(os.path.dirname(self.path) or ".")
         self._lock_fd = filesystem.lock(f"{self.path}/{LOCK}")
         try:
             self.cluster_id = self._identity(cluster_id, node_id)
             self.clean = filesystem.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
             self.cleaned_upto = self._checkpoint(CLEANED_UPTO)
+            self._cleaned_upto_stale = False
             self._open_all()
             if self.clean:
                 filesystem.remove(f"{self.path}/{CLEAN_SHUTDOWN}")
@@ -90,7 +101,7 @@ class LogDirectory:
         except BaseException:
             self.release_lock()
             raise
-        self.maintenance = Maintenance(self, commits)
+        self.maintenance = Maintenance(self, commits, compaction or CompactionSettings())
 
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(self.logs.values())
@@ -104,6 +115,9 @@ class LogDirectory:
         if log is not None:
             log.settings = settings
             return log
+        if self._cleaned_upto_stale:  # of a deleted partition, perhaps of the same name
+            self.cleaned_upto_writer()()
+            self._cleaned_upto_stale = False
         folder = f"{self.path}/{topic}-{partition}"
         filesystem = self.context.filesystem
         filesystem.make_directory(folder)
@@ -121,6 +135,7 @@ class LogDirectory:
         log = self.logs.pop((topic, partition), None)
         if log is None:
             return
+        self.maintenance.forget(log)
         filesystem = self.context.filesystem
         doomed = f"{log.folder}.{secrets.token_hex(16)}-delete"
         for segment in log.segments:
@@ -128,14 +143,17 @@ class LogDirectory:
                 file.path = file.path.replace(log.folder, doomed, 1)
         filesystem.rename(log.folder, doomed)
         filesystem.sync_directory(self.path)
-        self.cleaned_upto.pop((topic, partition), None)
-        self.maintenance.forget(log)
+        self._cleaned_upto_stale |= self.cleaned_upto.pop((topic, partition), None) is not None
         self.maintenance.remove_later(doomed, self.context.clock.now_ms() + log.settings.file_delete_delay_ms)
 
     def maintain(self, now_ms: int) -> float:
         """One short slice (a few milliseconds at most) of background work: retention, flush.ms, checkpoints, deletions,
         compaction. Returns in how many milliseconds it wants to be called again (0: there is more to do)."""
         return self.maintenance.step(now_ms)
+
+    def stop_background(self) -> None:
+        """Long work on other threads ends soon, unfinished; before GroupCommit is closed."""
+        self.maintenance.compactor.stop()
 
     def checkpoint(self) -> None:
         """Write recovery points and start offsets, so that a crash from here on scans little."""
@@ -146,6 +164,7 @@ class LogDirectory:
 
     def close(self) -> None:
         """Make everything durable and leave the directory clean, so that the next start scans nothing."""
+        self.stop_background()
         clean = True
         for log in self.logs.values():
             try:
@@ -172,23 +191,33 @@ class LogDirectory:
 
     def checkpoint_writer(self) -> Callable[[], None]:
         """Writes, on any thread, the recovery points and start offsets as they are now."""
-        points = {key: log.recovery_point for key, log in self.logs.items()}
-        starts = {key: log.log_start_offset for key, log in self.logs.items()}
+        points = self._writer(RECOVERY_POINTS, {key: log.recovery_point for key, log in self.logs.items()})
+        starts = self._writer(START_OFFSETS, {key: log.log_start_offset for key, log in self.logs.items()})
 
         def write() -> None:
-            self._write(RECOVERY_POINTS, points)
-            self._write(START_OFFSETS, starts)
+            points()
+            starts()
 
         return write
 
     def write_start_offsets(self) -> None:
-        self._write(START_OFFSETS, {key: log.log_start_offset for key, log in self.logs.items()})
+        self._writer(START_OFFSETS, {key: log.log_start_offset for key, log in self.logs.items()})()
 
-    def write_cleaned_upto(self) -> None:
-        self._write(CLEANED_UPTO, self.cleaned_upto)
+    def cleaned_upto_writer(self) -> Callable[[], None]:
+        """Writes, on any thread, how far compaction has been, as it is now."""
+        return self._writer(CLEANED_UPTO, dict(self.cleaned_upto))
 
-    def _write(self, name: str, offsets: Offsets) -> None:
-        write_whole(self.context.filesystem, f"{self.path}/{name}", encode_checkpoint(offsets))
+    def _writer(self, name: str, offsets: Offsets) -> Callable[[], None]:
+        """Writers may run on several threads and out of order: the newest offsets stay."""
+        number = next(self._numbers)
+
+        def write() -> None:
+            with self._writing:
+                if number >= self._written.get(name, 0):
+                    write_whole(self.context.filesystem, f"{self.path}/{name}", encode_checkpoint(offsets))
+                    self._written[name] = number
+
+        return write
 
     def _checkpoint(self, name: str) -> Offsets:
         path = f"{self.path}/{name}"

@@ -55,6 +55,7 @@ class GroupCommit:
             threading.Thread(target=self._serve, name=f"headwater-sync-{number}", daemon=True)
             for number in range(SYNC_THREADS)
         ]
+        self._apart: list[threading.Thread] = []
         for thread in self._threads:
             thread.start()
 
@@ -100,15 +101,34 @@ class GroupCommit:
 
         self._queue.put(task)
 
+    def run_apart(self, work: Callable[[], object], done: Callable[[Exception | None], object]) -> None:
+        """The same for work that takes long, on a thread of its own; any error goes to `done`."""
+
+        def task() -> None:
+            error = None
+            try:
+                work()
+            except Exception as failed:
+                error = failed
+            self._report(lambda: done(error))
+
+        self._apart = [thread for thread in self._apart if thread.is_alive()]
+        thread = threading.Thread(target=task, name="headwater-background", daemon=True)
+        self._apart.append(thread)
+        thread.start()
+
     def on_advance(self, listener: Listener) -> None:
         """`listener(log)` after each advance of a high watermark, before the callbacks: to wake waiting fetches."""
         self._listeners.append(listener)
 
     def close(self) -> None:
-        """Finish what was requested, then stop the threads. Callbacks still pending run on the calling thread."""
+        """Finish what was requested (who runs long work has told it to stop), then stop the threads.
+
+        Callbacks still pending run on the calling thread.
+        """
         for _ in self._threads:
             self._queue.put(None)
-        for thread in self._threads:
+        for thread in (*self._threads, *self._apart):
             thread.join()
         self._handle_finished()
 

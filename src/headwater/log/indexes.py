@@ -82,6 +82,14 @@ class SparseIndex:
             except OSError as error:  # the entries stay in memory; each append tries again
                 _log.warning("%s cannot be written: %s", self.file.path, error)
 
+    @property
+    def bytes(self) -> int:
+        """In the file, when all is saved."""
+        return self.count * self.ENTRY.size
+
+    def forget_cached(self) -> None:
+        self._cache.drop(self)
+
     def save(self) -> None:
         """Write what is only in memory (unsynced)."""
         if self._tail:

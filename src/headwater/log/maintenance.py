@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headwater.log import retention
+from headwater.log import compaction_plan, retention
 from headwater.log.checkpointing import Checkpoint
+from headwater.log.compaction import CompactionSettings, Compactor
 from headwater.log.layout import DELETED
 from headwater.log.partition import PartitionLog
 
@@ -36,7 +37,8 @@ _log = logging.getLogger("headwater.log")
 class Maintenance:
     """Owned by a LogDirectory."""
 
-    def __init__(self, directory: LogDirectory, commits: GroupCommit | None) -> None:
+    def __init__(self, directory: LogDirectory, commits: GroupCommit | None, compaction: CompactionSettings) -> None:
+        self.compactor = Compactor(directory, commits, compaction)
         self._directory = directory
         self._commits = commits
         self._round: deque[PartitionLog] = deque()
@@ -60,6 +62,7 @@ class Maintenance:
         for _ in range(min(LOGS_PER_STEP, len(self._round))):
             self._look_at(self._round.popleft(), now_ms)
         self._maybe_checkpoint()
+        self.compactor.step(now_ms, self.remove_later)
         self._remove(now_ms)
         if self._round:
             return 0.0
@@ -75,6 +78,7 @@ class Maintenance:
 
     def forget(self, log: PartitionLog) -> None:
         """The log is being deleted."""
+        log.stop_compaction()
         if log in self._round:
             self._round.remove(log)
 
@@ -89,6 +93,7 @@ class Maintenance:
                 return
             log.producer_states.expire(now_ms, log.settings.producer_id_expiration_ms)
             self._flush_if_due(log, now_ms)
+            compaction_plan.roll_if_lagging(log, now_ms)
             if self._checks_retention:
                 retention.roll_if_due(log, now_ms)
                 self._delete_expired(log, now_ms)
@@ -103,7 +108,7 @@ class Maintenance:
                 self._commits.sync(log)
 
     def _delete_expired(self, log: PartitionLog, now_ms: int) -> None:
-        count = retention.expired(log, now_ms)
+        count = 0 if log.compaction is not None else retention.expired(log, now_ms)
         if not count:
             return
         doomed = log.drop_first(count)
@@ -153,22 +158,35 @@ class Maintenance:
 
     def _checkpoint(self, log: PartitionLog) -> None:
         try:
-            checkpoint = Checkpoint(log)
+            checkpoint = self.begin_checkpoint(log)
         except OSError as error:
             _log.warning("%s: no checkpoint: %s", log.folder, error)
             return
-        self._checkpointing = True
+        if checkpoint is None:
+            return
 
         def synced(error: OSError | None) -> None:
             checkpoint.finish(error)
             self._run(self._directory.checkpoint_writer(), written)
 
         def written(error: OSError | None) -> None:
-            self._checkpointing = False
+            self.checkpoint_written()
             if error is None:
                 checkpoint.forget_older_snapshots()
 
         self._run(checkpoint.sync, synced)
+
+    def begin_checkpoint(self, log: PartitionLog) -> Checkpoint | None:
+        """One to be synced, finished and written; None while there is another."""
+        if self._checkpointing:
+            return None
+        checkpoint = Checkpoint(log)
+        self._checkpointing = True
+        return checkpoint
+
+    def checkpoint_written(self) -> None:
+        """The one that was begun is over, well or not."""
+        self._checkpointing = False
 
     def checkpoint_now(self, log: PartitionLog) -> None:
         """The same at once, on the caller's thread; the caller writes the recovery points."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from headwater.filesystem import Buffer
@@ -70,6 +70,10 @@ class Opened:
     recovery_point: int
 
 
+class Stoppable(Protocol):
+    stopped: bool
+
+
 class PartitionLog:
     """Made by LogDirectory. Not thread-safe: its owner, the event-loop thread, calls it.
 
@@ -99,7 +103,9 @@ class PartitionLog:
         self.recent = RecentBatches(opened.log_end)
         self.recovery_point = opened.recovery_point
         self.has_aborted = any(segment.aborted.count for segment in opened.segments)
+        self.compaction: Stoppable | None = None  # the pass that is replacing its closed segments
         self.unscanned_bytes = 0  # written since the recovery point: what a crash would make us read
+        self._snapshot_offset = -1  # of the newest that was written since the log was opened
         self._start = opened.log_start
         self._end = opened.log_end
         self._watermark = opened.log_end
@@ -411,9 +417,15 @@ class PartitionLog:
         self.recent.restart(self._end)
 
     def snapshot(self) -> str:
-        """Write the producers' state as of the log end (unsynced); the file's path."""
+        """Write the producers' state as of the log end (unsynced); the file's path.
+
+        Once for an offset: writing a synced one anew would make it unsynced.
+        """
         path = f"{self.folder}/{segment_name(self._end)}{SNAPSHOT}"
+        if self._snapshot_offset == self._end:
+            return path
         write_whole(self.context.filesystem, path, encode_snapshot(self.producer_states), durable=False)
+        self._snapshot_offset = self._end
         return path
 
     def save_epochs(self) -> None:
@@ -432,6 +444,7 @@ class PartitionLog:
         self.raise_start(self.bases[0])
         paths = []
         for segment in dropped:
+            segment.forget_cached()
             for file in segment.files():
                 file.retire()
                 if self.context.filesystem.exists(file.path):
@@ -442,6 +455,19 @@ class PartitionLog:
                 paths.append(snapshot)
         return paths
 
+    def put_in_place_of(self, old: list[Segment], new: Segment) -> None:
+        """Compaction has made one segment of several neighbours."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        self.bases[first : first + len(old)] = [new.base_offset]
+        self.has_aborted = any(segment.aborted.count for segment in self.segments)
+
+    def stop_compaction(self) -> None:
+        """Its segments are about to change otherwise."""
+        if self.compaction is not None:
+            self.compaction.stopped = True
+            self.compaction = None
+
     def restart_at(self, opened: Opened) -> None:
         """Go on with what recovery or truncation left."""
         self.segments = opened.segments
@@ -451,6 +477,7 @@ class PartitionLog:
         self.has_aborted = any(segment.aborted.count for segment in opened.segments)
         self._start, self._end, self._watermark = opened.log_start, opened.log_end, opened.log_end
         self.durability.reset(opened.log_end)
+        self._snapshot_offset = -1
         self.recent.restart(opened.log_end)
         self.recovery_point = min(self.recovery_point, opened.recovery_point)
         self.failure = None

@@ -28,13 +28,17 @@ from headwater.log.layout import (
     CONTROL,
     DELETED,
     EPOCHS_FILE,
+    INDEX,
     LOG,
     SNAPSHOT,
+    SWAP,
     TEMPORARY,
+    TIMES,
     offset_of,
     segment_name,
 )
 from headwater.log.producers import Producers
+from headwater.log.replacement import finish_replacements
 from headwater.log.scanning import BadBatch, Found, corrupted, find_batch_after, headers, whole_batches
 from headwater.log.segment import Segment
 from headwater.log.snapshots import decode_snapshot
@@ -71,8 +75,9 @@ class RecoveryPlan:
 
 
 def recover_partition(context: Context, plan: RecoveryPlan) -> Recovery:
-    segments = _segments(context, plan)
+    segments, without_indexes = _segments(context, plan)
     recovery = Recovery(segments, Producers(), _epochs(context, plan.folder), 0)
+    _reindex(recovery, without_indexes, plan.index_interval_bytes)
     recovery_point = max(plan.recovery_point, segments[0].base_offset)
     snapshot_offset = _load_snapshot(context, recovery, plan.folder, recovery_point)
     if plan.clean and snapshot_offset == recovery_point == _end_by_headers(segments[-1]):
@@ -87,11 +92,15 @@ def recover_partition(context: Context, plan: RecoveryPlan) -> Recovery:
     return recovery
 
 
-def _segments(context: Context, plan: RecoveryPlan) -> list[Segment]:
-    """The folder's segments; what a crash left half done is removed."""
+def _segments(context: Context, plan: RecoveryPlan) -> tuple[list[Segment], list[Segment]]:
+    """The folder's segments, and those of them whose indexes are gone; what a crash left half done is removed."""
     folder = plan.folder
+    entries = context.filesystem.scan(folder)
+    if any(entry.name.endswith(SWAP) for entry in entries):
+        finish_replacements(context, folder, entries)
+        entries = context.filesystem.scan(folder)
     sizes: dict[int, dict[str, int]] = defaultdict(dict)
-    for entry in context.filesystem.scan(folder):
+    for entry in entries:
         if entry.name.endswith((DELETED, CLEANED, TEMPORARY)):
             context.filesystem.remove(f"{folder}/{entry.name}")
             continue
@@ -104,7 +113,16 @@ def _segments(context: Context, plan: RecoveryPlan) -> list[Segment]:
         segments = [new_segment(context, folder, plan.start)]
     for segment in segments:
         segment.gaps = plan.compacted
-    return segments
+    return segments, [s for s in segments if s.size and not {INDEX, TIMES} <= sizes[s.base_offset].keys()]
+
+
+def _reindex(recovery: Recovery, segments: list[Segment], interval: int) -> None:
+    for segment in segments:
+        _log.warning("%s has no indexes; they are made anew", segment.file.path)
+        try:
+            segment.reindex(interval)
+        except Corrupted as finding:
+            recovery.findings.append(finding)
 
 
 def new_segment(context: Context, folder: str, base_offset: int) -> Segment:

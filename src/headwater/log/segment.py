@@ -13,7 +13,7 @@ from headwater.log.aborted import AbortedIndex
 from headwater.log.context import Context
 from headwater.log.files import LogFile
 from headwater.log.indexes import OffsetIndex, TimeIndex
-from headwater.log.layout import ABORTED, HEADER_SIZE, INDEX, LOG, TIMES, segment_name
+from headwater.log.layout import ABORTED, DELETED, HEADER_SIZE, INDEX, LOG, TIMES, segment_name
 from headwater.log.scanning import BadBatch, Found, corrupted, headers, parse, whole_batches
 from headwater.log.verified import VerifiedRanges
 
@@ -42,17 +42,20 @@ class Segment:
         "verified",
     )
 
-    def __init__(self, context: Context, folder: str, base_offset: int, sizes: Mapping[str, int]) -> None:
-        """`sizes`: of its files that exist, by suffix."""
+    def __init__(
+        self, context: Context, folder: str, base_offset: int, sizes: Mapping[str, int], ending: str = ""
+    ) -> None:
+        """`sizes`: of its files that exist, by suffix. `ending`: of its files' names, while it is not yet the log's."""
         files, cache = context.files, context.cache
         stem = f"{folder}/{segment_name(base_offset)}"
         self.folder = folder
         self.base_offset = base_offset
         self.size = sizes.get(LOG, 0)
-        self.file = LogFile(files, stem + LOG)
-        self.offsets = OffsetIndex(LogFile(files, stem + INDEX), sizes.get(INDEX, 0) // OffsetIndex.ENTRY.size, cache)
-        self.times = TimeIndex(LogFile(files, stem + TIMES), sizes.get(TIMES, 0) // TimeIndex.ENTRY.size, cache)
-        self.aborted = AbortedIndex(LogFile(files, stem + ABORTED), sizes.get(ABORTED, 0))
+        self.file = LogFile(files, stem + LOG + ending)
+        index, times = LogFile(files, stem + INDEX + ending), LogFile(files, stem + TIMES + ending)
+        self.offsets = OffsetIndex(index, sizes.get(INDEX, 0) // OffsetIndex.ENTRY.size, cache)
+        self.times = TimeIndex(times, sizes.get(TIMES, 0) // TimeIndex.ENTRY.size, cache)
+        self.aborted = AbortedIndex(LogFile(files, stem + ABORTED + ending), sizes.get(ABORTED, 0))
         self.verified = VerifiedRanges()
         self.gaps = False  # whether offsets may be missing in it: compaction has been, or may be, here
         self.unindexed = 0  # bytes since the last index entry
@@ -63,6 +66,23 @@ class Segment:
 
     def files(self) -> tuple[LogFile, LogFile, LogFile, LogFile]:
         return self.file, self.offsets.file, self.times.file, self.aborted.file
+
+    def forget_cached(self) -> None:
+        """It is leaving the log: its indexes are no longer kept in memory."""
+        self.offsets.forget_cached()
+        self.times.forget_cached()
+
+    def set_aside(self) -> list[str]:
+        """Give its files the names of deleted ones, which who holds them still reads; the names."""
+        self.forget_cached()
+        filesystem, paths = self.file.filesystem, []
+        for file in self.files():
+            file.retire()
+            if filesystem.exists(file.path):
+                filesystem.rename(file.path, file.path + DELETED)
+                paths.append(file.path + DELETED)
+            file.path += DELETED
+        return paths
 
     # -- writing
 

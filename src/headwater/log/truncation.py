@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.log.layout import SNAPSHOT, offset_of
+from headwater.log.layout import CLEANED, SNAPSHOT, SWAP, offset_of
 from headwater.log.producers import Producers
 from headwater.log.recovery import RecoveryPlan, new_segment, recover_partition
 from headwater.log.segment import Segment
@@ -23,6 +23,7 @@ def recover(log: PartitionLog) -> None:
     """
     from headwater.log.partition import Opened
 
+    log.stop_compaction()
     durable = log.durability.offset
     for segment in log.segments[1:]:
         if segment.base_offset >= durable:
@@ -66,11 +67,12 @@ def truncate_fully(log: PartitionLog, offset: int) -> None:
     """Drop everything and go on at `offset`; durable when this returns."""
     from headwater.log.partition import Opened
 
+    log.stop_compaction()
     filesystem = log.context.filesystem
     for segment in log.segments:
         _discard(log, segment)
     for entry in filesystem.scan(log.folder):
-        if entry.name.endswith(SNAPSHOT) and offset_of(entry.name) is not None:
+        if entry.name.endswith((SNAPSHOT, CLEANED, SWAP)) and offset_of(entry.name) is not None:
             filesystem.remove(f"{log.folder}/{entry.name}")
     segment = new_segment(log.context, log.folder, offset)
     filesystem.sync_directory(log.folder)

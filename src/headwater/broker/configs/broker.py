@@ -87,8 +87,9 @@ _OWN = (
     _static("log.flush.offset.checkpoint.interval.ms", _T.INT, "60000", "How often recovery points are written.", 1),
     _static("log.retention.check.interval.ms", _T.LONG, "300000", "How often old segments are looked for.", 1),
     _static("log.cleaner.enable", _T.BOOLEAN, "true", "Whether compacted topics are compacted."),
-    ConfigKey(
-        "log.cleaner.backoff.ms", _T.LONG, "15000", "The pause between two looks for what to compact.", at_least(1)
+    _static("log.cleaner.backoff.ms", _T.LONG, "15000", "The pause between two looks for what to compact.", 1),
+    _static(
+        "log.cleaner.dedupe.buffer.size", _T.LONG, "134217728", "Bytes for the keys of one pass of compaction.", 1024
     ),
     ConfigKey(
         "producer.id.expiration.ms", _T.INT, "86400000", "How long a silent producer is remembered.", at_least(1)
