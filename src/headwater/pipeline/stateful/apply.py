@@ -43,8 +43,9 @@ def stateful(
     if key is not None:
         operator.key = key
     name = where.get("name") or type(operator).__name__.strip("_").lower()
-    schemas = {side: _without_ticks(engine.schema(one)) for side, one in inputs.items()}
+    schemas = {side: engine.schema(one) for side, one in inputs.items()}
     _check_keywords(name, where, schemas)
+    schemas = {side: _without_ticks(schema) for side, schema in schemas.items()}
     _check_keys(operator, schemas, name)
     program = Program.of(operator, schemas, _time_settings(engine, inputs))
     _check_time(program, name)
@@ -68,7 +69,7 @@ def _options(name: str, where: StatefulKeywords, engine: Engine, inputs: Mapping
     checkpoint = where.get("checkpoint", "").rstrip("/")
     if not checkpoint and any(engine.keeps_state(one) for one in inputs.values()):
         raise BadOption(f"{name}: say where its state is kept: checkpoint=, the query's checkpointLocation for example")
-    partitions = where.get("partitions") or engine.partitions(first)
+    partitions = 0 if where.get("copartitioned") else where.get("partitions") or engine.partitions(first)
     return StateOptions(
         checkpoint,
         name,
@@ -88,10 +89,22 @@ def _check_keywords(name: str, where: StatefulKeywords, schemas: Mapping[str, pa
         raise BadOption(f"stateful: the name {name!r} must be letters, digits, '.', '_' and '-': it becomes a folder")
     if where.get("partitions", 1) < 1:
         raise BadOption(f"{name}: partitions is {where['partitions']}, but it must be 1 or more")
-    if where.get("copartitioned") and set(schemas) != {ONLY}:
+    if where.get("copartitioned"):
+        _check_copartitioned(name, where, schemas)
+
+
+def _check_copartitioned(name: str, where: StatefulKeywords, schemas: Mapping[str, pa.Schema]) -> None:
+    if set(schemas) != {ONLY}:
         raise BadOption(f"{name}: copartitioned goes with one input; several meet in a shuffle")
-    if where.get("copartitioned") and PARTITION not in schemas[ONLY].names:
+    if "partitions" in where:
+        raise BadOption(f"{name}: copartitioned has as many partitions as the topic; leave partitions= out")
+    if PARTITION not in schemas[ONLY].names:
         raise UnknownColumn(PARTITION, list(schemas[ONLY].names), f"{name}: copartitioned")
+    if TICK in schemas[ONLY].names:
+        raise BadOption(
+            f"{name}: ticks reach no partition of a topic without a shuffle: leave ticks=True out (and have producers "
+            "say no_before), or leave copartitioned out"
+        )
 
 
 def _check_keys(operator: Operator, schemas: Mapping[str, pa.Schema], name: str) -> None:

@@ -11,6 +11,9 @@ A batch that is run again after step 2 finds the store at N+1: it reads version 
 values laid upon it, gives the same digest, and has nothing to write. So an attempt that comes twice (speculation, a
 zombie) never moves a store back, and the loser finds its work done. A store that is behind, on another line of history,
 lost or corrupt is brought to version N from snapshot and changelogs first.
+
+Versions have gaps where a partition is not in every batch (co-partitioned with its topic: Spark leaves partitions
+without new rows out). Batch N then reads the newest version up to N, and still writes N+1.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any
 
 from headwater.pipeline.stateful.base import Base, Change, Changes, MemoryBase, Undone
 from headwater.pipeline.stateful.changelog import ROOT, Header
-from headwater.pipeline.stateful.errors import CorruptStateFile, StateLost
+from headwater.pipeline.stateful.errors import CorruptStateFile, StateLost, StateMismatch
 from headwater.pipeline.stateful.history import KEEP_VERSIONS, History, Step
 from headwater.pipeline.stateful.schema import TableHistory, TableSpec
 from headwater.pipeline.stateful.state import State
@@ -53,6 +56,7 @@ class Version:
     store_mark: Mark  # what the store held when the version was opened
     undone: tuple[Changes, ...]  # the changelogs between the version and the store, newest first
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    next: int = 0  # the version that its commit makes
 
 
 class Partition:
@@ -67,23 +71,27 @@ class Partition:
         keep_versions: int = KEEP_VERSIONS,
         store_bytes_max: int = STORE_BYTES_MAX,
         snapshot_beside: Callable[[Partition], None] | None = None,
+        gaps: bool = False,
     ) -> None:
-        self.history, self.store_path, self.specs = history, store_path, tuple(specs)
+        self.history, self.store_path, self.specs, self._gaps = history, store_path, tuple(specs), gaps
         self.keep_versions, self._store_bytes_max = keep_versions, store_bytes_max
         self._snapshot_beside = snapshot_beside
 
     @contextmanager
-    def at(self, number: int) -> Iterator[Version]:
-        """Version `number`, open until the block ends."""
+    def at(self, batch: int) -> Iterator[Version]:
+        """The version that a batch reads, open until the block ends."""
+        number = self._newest(batch) if self._gaps else batch
         line = self._head(number)
         store = self._bring_near(number, line)
         with store.reading() as reading:
-            yield self._open(reading, number, line)
+            version = self._open(reading, number, line)
+            version.next = batch + 1
+            yield version
 
     def commit(self, version: Version, metrics: Mapping[str, Any] | None = None) -> Header:
         """Make the state's changes version N+1, once, whoever else does the same."""
         changes = version.state.changes()
-        step = self.history.step(version.number + 1, version.digest, version.tables, changes, metrics or {})
+        step = self.history.step(version.next, version.digest, version.tables, changes, metrics or {})
         written = self._write(version, step)
         self._advance(version, changes, step, written)
         return step.header
@@ -120,6 +128,23 @@ class Partition:
             store.commit([at], [*map(invert, version.undone), changes], mark)
 
     # ---- reaching a version
+
+    def _newest(self, batch: int) -> int:
+        """The newest version up to `batch`. One beyond what the batch makes is of a query that is ahead of this one."""
+        versions = sorted({0, *self.history.changelogs(), *self.history.snapshots()})
+        if versions[-1] > batch + 1:
+            raise StateMismatch(
+                f"{self.history.operator} partition {self.history.partition} is at version {versions[-1]}, ahead of "
+                f"batch {batch}: another run of the query went further, or the checkpoint was set back without its "
+                "folder 'headwater'"
+            )
+        return max(version for version in versions if version <= batch)
+
+    def _between(self, low: int, high: int) -> list[int]:
+        """The versions with changelogs, low < version <= high."""
+        if not self._gaps:
+            return list(range(low + 1, high + 1))
+        return [version for version in self.history.changelogs() if low < version <= high]
 
     def _head(self, number: int) -> str | None:
         """The digest that version `number` has in the history; None when its changelog was already forgotten."""
@@ -187,7 +212,7 @@ class Partition:
         headers: list[Header] = []
         undone: list[Changes] = []
         expected = mark.digest
-        for version in range(mark.version, number, -1):
+        for version in reversed(self._between(number, mark.version)):
             found = self._changes_or_none(version)
             if found is None or found[0].digest != expected:
                 return None
@@ -198,7 +223,7 @@ class Partition:
 
     def _step_forward(self, store: Store, mark: Mark, number: int, line: str | None) -> bool:
         """Apply the changelogs from the store's version to `number`; False when they do not follow on from it."""
-        for version in range(mark.version + 1, number + 1):
+        for version in self._between(mark.version, number):
             found = self._changes_or_none(version)
             if found is None or found[0].parent != mark.digest:
                 return False
@@ -207,7 +232,7 @@ class Partition:
             if not store.commit([mark], [changes], after):
                 return False
             mark = after
-        return line is None or mark.digest == line
+        return mark.version == number and (line is None or mark.digest == line)
 
     def _changes_or_none(self, version: int) -> tuple[Header, dict[str, list[Change]]] | None:
         try:

@@ -54,7 +54,7 @@ class StateOptions:
 
     checkpoint: str
     name: str
-    partitions: int
+    partitions: int  # 0: those of the topic
     storage_options: Mapping[str, Any] = field(default_factory=dict)
     local_dir: str | None = None
     keep_versions: int = KEEP_VERSIONS
@@ -69,6 +69,7 @@ class StateOptions:
         return Path(root) / query / self.name / str(partition)
 
     def partition(self, query_id: str, number: int, program: Program) -> Partition:
+        """A partition's state; with the topic's own partitions (`partitions` is 0) not every batch has each."""
         files = files_at(f"{self.checkpoint}/headwater", self.storage_options)
         check_manifest(files, Manifest(self.name, query_id, self.partitions, type(program.operator).__name__))
         history = History(files, self.name, number)
@@ -79,6 +80,7 @@ class StateOptions:
             keep_versions=self.keep_versions,
             store_bytes_max=self.state_bytes_max,
             snapshot_beside=snapshot_in_process(self.storage_options),
+            gaps=not self.partitions,
         )
 
 

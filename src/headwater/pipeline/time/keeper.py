@@ -12,10 +12,13 @@ cost more with many lanes:
 A lane joins with its first row, leaves when its producer says that nothing earlier than LEFT will follow, is idle
 after `idle_after` of running time without rows, and returns with its next row. The running clock moves with the ticks,
 at most a third of `idle_after` per batch: a query that was down for an hour does not find everybody idle.
+
+An input in processing time has no lanes: what it says is what time it is, as ticks do.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -23,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.pipeline.stateful.operator import LOW, MAX_TIME, MIN_TIME, SIDE, Groups, Time, group
+from headwater.pipeline.stateful.operator import LOW, MAX_TIME, MIN_TIME, ONLY, SIDE, Groups, Time, group
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import Rows, State
 from headwater.pipeline.time.marks import LANE, lanes_of, times
@@ -80,7 +83,10 @@ class TimeKeeper:
     )
 
     def __init__(self, settings: Mapping[str, TimeSettings], state: State) -> None:
-        self._settings, self._state = settings, state
+        self._settings = {side: one for side, one in settings.items() if not one.processing}
+        self._processing = frozenset(side for side, one in settings.items() if one.processing)
+        self._state = state
+        self._late: Counter[str] = Counter()
         self._expect()
 
     def take(self, table: pa.Table) -> tuple[pa.Table, Time]:
@@ -90,9 +96,12 @@ class TimeKeeper:
         rows = self._with_low(rows)
         clock = self._state["_clock"].get(_CLOCK)
         previous, tick, running = (int(clock.numpy(name)[0]) for name in ("low", "tick", "running"))
+        said = table.filter(pa.array(kinds == PUNCTUATION))
+        processed = self._is_processing(said)
         now = max(tick, int(times(table, TICK).max(initial=MIN_TIME)))
+        now = max(now, int(times(said, MARK)[processed].max(initial=MIN_TIME)))
         running += self._passed(tick, now)
-        self._lanes_spoke(table.filter(pa.array(kinds == PUNCTUATION)), running)
+        self._lanes_spoke(said.filter(pa.array(~processed)), running)
         self._lanes_fell_silent(running)
         low = max(previous, self._low(now))
         self._state["_clock"].put(_CLOCK, {"low": [low], "tick": [now], "running": [running]})
@@ -107,7 +116,15 @@ class TimeKeeper:
             "low": int(clock.numpy("low")[0]),
             "tick": int(clock.numpy("tick")[0]),
             "lanes": [dict(zip(("side", "producer", "topic", "partition", "low"), one, strict=True)) for one in lanes],
+            "late": dict(self._late.most_common(LANES_SHOWN_MAX)),
         }
+
+    def _is_processing(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """The rows of inputs in processing time."""
+        if SIDE not in table.column_names:
+            return np.full(table.num_rows, ONLY in self._processing)
+        sides = table[SIDE].to_pylist() if self._processing else ()
+        return np.array([side in self._processing for side in sides] or [False] * table.num_rows, dtype=np.bool_)
 
     def _with_low(self, rows: pa.Table) -> pa.Table:
         low = times(rows, MARK)
@@ -116,8 +133,16 @@ class TimeKeeper:
             known = self._state["_lanes"].get(lanes.keys)
             marks = np.where(known.found, known.numpy("mark"), MIN_TIME)
             low = np.maximum(low, marks[lanes.index])
+            low[self._is_processing(rows)] = MIN_TIME  # whatever is processed now is not late
+            self._count_late(lanes, times(rows, TIME, MAX_TIME) < low)
         hidden = [name for name in (KIND, MARK, TARGET, TICK) if name in rows.column_names]
         return rows.drop_columns(hidden).append_column(LOW, pa.array(low))
+
+    def _count_late(self, lanes: Groups, late: npt.NDArray[np.bool_]) -> None:
+        counts = np.bincount(lanes.index[late], minlength=len(lanes))
+        names = lanes.keys[PRODUCER].to_pylist()
+        for lane in np.flatnonzero(counts).tolist():
+            self._late[names[lane]] += int(counts[lane])
 
     def _passed(self, tick: int, now: int) -> int:
         """How far the running clock moves: the time between two ticks, less what looks like a time of being down."""
@@ -158,6 +183,8 @@ class TimeKeeper:
     def _low(self, now: int) -> int:
         """The least mark of the lanes waited for; when nobody is, time goes on by the ticks. Ticks also bound it: a
         clock that is ahead of them closes nothing for the others."""
+        if not self._settings:
+            return now
         first = self._state["_lanes_low"].range(limit=1)
         bound = MAX_TIME if now == MIN_TIME else now - max(s.delay for s in self._settings.values())
         if len(first):
@@ -227,8 +254,3 @@ def _lane_table(names: list[tuple[str, str]]) -> pa.Table:
 
 def _same(value: int, lanes: Groups) -> npt.NDArray[np.int64]:
     return np.full(len(lanes), value, dtype=np.int64)
-
-
-def untimed(rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which rows have no event time: they belong to no window."""
-    return np.asarray(rows[TIME].is_null().to_numpy(zero_copy_only=False)) if rows.num_rows else np.zeros(0, np.bool_)

@@ -93,11 +93,14 @@ class Marker:
         self._lanes: dict[Lane, int] = {}
 
     def rows(self, table: pa.Table) -> pa.Table:
-        """The rows with their marks; tick rows are left out."""
+        """The rows with their marks; ticks, and messages that say nothing but a "nothing before", are left out."""
         ticks = times(table, TICK)
         if (ticks > MIN_TIME).any():
             table = table.filter(pa.array(ticks == MIN_TIME))
         marks = self._mark(table) if table.num_rows else np.zeros(0, dtype=np.int64)
+        said = (times(table, NO_BEFORE) > MIN_TIME) & (times(table, TIME) == MIN_TIME)
+        if said.any():  # a message that only says "nothing before": the punctuation has it
+            table, marks = table.filter(pa.array(~said)), marks[~said]
         return self._shaped(table, marks, ROW, None)
 
     def ticks(self, table: pa.Table, partitions: int) -> pa.Table:
