@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -349,7 +350,8 @@ def _close(live: _Live | None) -> None:
     """Leave nothing behind; a producer that was fenced says so once more, which is no news."""
     if live is None:
         return
-    with contextlib.suppress(KafkaException):
+    with contextlib.suppress(KafkaException), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
         live.producer.close()
 
 
