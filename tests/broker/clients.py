@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 import aiokafka
 import kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
+
+from headwater.testing.waiting import eventually
 
 __all__ = [
     "CODECS",
@@ -115,6 +118,7 @@ def subscribed(bootstrap: str, topics: Sequence[str], group: str, **options: Any
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "topic.metadata.refresh.interval.ms": 500,
+            **({"heartbeat.interval.ms": 100} if chosen.get("group.protocol") != "consumer" else {}),
             **chosen,
         }
     )
@@ -173,7 +177,16 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **config: objec
     chosen = {key.replace("_", "."): str(value) for key, value in config.items()}
     wanted = NewTopic(name, num_partitions=partitions, replication_factor=1, config=chosen)
     admin.create_topics([wanted])[name].result(DEADLINE_S)
+    eventually(lambda: _led(admin, name, partitions), deadline_s=DEADLINE_S, what=f"{name} has leaders")
     return name
+
+
+def _led(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether requests about every partition are answered: a real Kafka tells its brokers of a topic a little later."""
+    wanted = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
+    with contextlib.suppress(KafkaException):
+        return all(found.result(DEADLINE_S).offset == 0 for found in admin.list_offsets(wanted).values())
+    return False
 
 
 # -- the same for kafka-python and aiokafka

@@ -216,25 +216,18 @@ class Cluster:
 
     def _make_partitions(self, topic: Topic, first: int) -> None:
         settings = log_settings(self._config, topic.configs)
-        replicas_missing = self._replicas_missing(topic)
         epoch = self.leader_epoch(topic)
         for index in range(first, topic.partitions):
             log = self._directory.get(topic.name, index)
             if log is None:
                 log = self._directory.create(topic.name, index, settings, topic.id)
             log.settings = settings
-            partition = self._logs.add(log, max(epoch, log.leader_epoch))
-            partition.replicas_missing = replicas_missing
+            self._logs.add(log, max(epoch, log.leader_epoch))
 
     def _apply_settings(self, topic: Topic) -> None:
         settings = log_settings(self._config, topic.configs)
         for partition in self._logs.of_topic(topic.name):
             partition.log.settings = settings
-            partition.replicas_missing = self._replicas_missing(topic)
-
-    def _replicas_missing(self, topic: Topic) -> bool:
-        wanted = self._config.topic_value(topic.configs, "min.insync.replicas")
-        return isinstance(wanted, int) and wanted > 1
 
     def _reconfigure(self) -> None:
         for topic in self.topics.values():

@@ -36,7 +36,6 @@ class Partition:
         "index",
         "leader_epoch",
         "log",
-        "replicas_missing",
         "topic",
         "watchers",
     )
@@ -50,7 +49,6 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.watchers: set[Callable[[Partition], object]] = set()  # told when more can be read, or it is gone
         self.gone = False  # its topic was deleted
-        self.replicas_missing = False  # min.insync.replicas asks for more than there are
         self._commits = commits
         self._markers = markers
 

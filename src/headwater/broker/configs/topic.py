@@ -155,7 +155,7 @@ _KEYS = (
         "min.insync.replicas",
         _T.INT,
         "1",
-        "How many replicas must have a record before acks=all is answered; this broker is one, so more than 1 refuses.",
+        "How many replicas must have a record before acks=all is answered; no more than there are, which is one.",
         at_least(1),
         ("min.insync.replicas",),
     ),

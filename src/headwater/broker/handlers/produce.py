@@ -156,11 +156,6 @@ class _Collected:
             raise AppendRefused(ErrorCode.INVALID_RECORD, "no records were sent for this partition")
         if partition.topic in INTERNAL_TOPICS and self._call.header.client_id != "__admin_client":
             raise AppendRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
-        if self._request.acks == ACKS_ALL and partition.replicas_missing:
-            raise AppendRefused(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"min.insync.replicas of {partition.topic} is more than the one replica there is",
-            )
 
     def _wait(self, partition: Partition, last_offset: int, answers: list[PartitionProduceResponse]) -> None:
         position = len(answers)
