@@ -53,9 +53,13 @@ class Step:
 class History:
     """The files of one operator's partition."""
 
-    def __init__(self, files: Files, operator: str, partition: int) -> None:
+    def __init__(self, files: Files, operator: str, partition: int, folder: str | None = None) -> None:
         self.files, self.operator, self.partition = files, operator, partition
-        self.folder = f"{operator}/{partition}"
+        self.folder = f"{folder or operator}/{partition}"
+
+    def newest(self) -> int:
+        """The newest version there is; 0 when there is none."""
+        return max([0, *self.changelogs(), *self.snapshots()])
 
     def step(
         self, version: int, parent: str, tables: Sequence[TableHistory], changes: Changes, metrics: Mapping[str, Any]

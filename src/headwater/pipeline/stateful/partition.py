@@ -80,13 +80,17 @@ class Partition:
     @contextmanager
     def at(self, batch: int) -> Iterator[Version]:
         """The version that a batch reads, open until the block ends."""
-        number = self._newest(batch) if self._gaps else batch
+        with self.version(self._newest(batch) if self._gaps else batch) as version:
+            version.next = batch + 1
+            yield version
+
+    @contextmanager
+    def version(self, number: int) -> Iterator[Version]:
+        """Version `number`, open until the block ends."""
         line = self._head(number)
         store = self._bring_near(number, line)
         with store.reading() as reading:
-            version = self._open(reading, number, line)
-            version.next = batch + 1
-            yield version
+            yield self._open(reading, number, line)
 
     def commit(self, version: Version, metrics: Mapping[str, Any] | None = None) -> Header:
         """Make the state's changes version N+1, once, whoever else does the same."""

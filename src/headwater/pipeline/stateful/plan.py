@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 from headwater.pipeline.stateful.files import files_at
 from headwater.pipeline.stateful.history import KEEP_VERSIONS, History
 from headwater.pipeline.stateful.manifest import Manifest, check_manifest
+from headwater.pipeline.stateful.operator import ONLY
 from headwater.pipeline.stateful.partition import Partition
 from headwater.pipeline.stateful.snapshots import snapshot_in_process
 from headwater.pipeline.stateful.store import STORE_BYTES_MAX
@@ -60,22 +61,24 @@ class StateOptions:
     keep_versions: int = KEEP_VERSIONS
     state_bytes_max: int = STORE_BYTES_MAX
 
-    def store_path(self, query_id: str, partition: int) -> Path:
+    def store_path(self, query_id: str, partition: int, folder: str = "") -> Path:
         """The local store: one per checkpoint, query, operator and partition, for all workers of the host."""
         root = (
             self.local_dir or os.environ.get(STATE_DIR) or str(Path(tempfile.gettempdir()) / f"headwater-{os.getuid()}")
         )
         query = blake2b(f"{self.checkpoint}\0{query_id}".encode(), digest_size=8).hexdigest()
-        return Path(root) / query / self.name / str(partition)
+        return Path(root) / query / (folder or self.name) / str(partition)
 
     def partition(self, query_id: str, number: int, program: Program) -> Partition:
         """A partition's state; with the topic's own partitions (`partitions` is 0) not every batch has each."""
         files = files_at(f"{self.checkpoint}/headwater", self.storage_options)
-        check_manifest(files, Manifest(self.name, query_id, self.partitions, type(program.operator).__name__))
-        history = History(files, self.name, number)
+        operator = program.operator
+        key = operator.keys_of() if set(program.inputs) == {ONLY} else ()
+        wanted = Manifest(self.name, query_id, self.partitions, type(operator).__name__, key)
+        folder = check_manifest(files, wanted).folder
         return Partition(
-            history,
-            self.store_path(query_id, number),
+            History(files, self.name, number, folder),
+            self.store_path(query_id, number, folder),
             program.tables,
             keep_versions=self.keep_versions,
             store_bytes_max=self.state_bytes_max,

@@ -40,6 +40,7 @@ def snapshot_in_process(storage_options: Mapping[str, Any]) -> Callable[[Partiti
             "options": dict(storage_options),
             "operator": history.operator,
             "partition": history.partition,
+            "folder": history.folder.rpartition("/")[0],
             "store": str(partition.store_path),
             "keep": partition.keep_versions,
         }
@@ -67,7 +68,7 @@ def main(orders: Mapping[str, Any]) -> None:
             return
         os.nice(NICENESS)
         files = files_at(orders["files"], orders["options"])
-        history = History(files, orders["operator"], orders["partition"])
+        history = History(files, orders["operator"], orders["partition"], orders["folder"])
         Partition(history, store, (), keep_versions=orders["keep"]).snapshot()
 
 

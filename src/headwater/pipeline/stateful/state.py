@@ -117,6 +117,10 @@ class StateTable:
         pairs = list(islice(self._scan(start, end, reverse), limit))
         return self._decoded(pairs, np.zeros(len(pairs), dtype=np.int64))
 
+    def encoded(self) -> Iterator[tuple[bytes, bytes]]:
+        """All rows as they are stored, in key order."""
+        return ((bytes(key), bytes(value)) for key, value in self._scan(b"", b"", False))
+
     def changes(self) -> list[Change]:
         """Every key that is different after the step, sorted, with its value before and after."""
         written = sorted(self._written)
