@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.pipeline.aggregates.ranges import in_blocks, scatter
 from headwater.pipeline.errors import DefinitionError, UnknownColumn
 from headwater.pipeline.stateful.keys import as_array
 from headwater.pipeline.stateful.schema import Column
@@ -44,6 +45,11 @@ class Grouped:
 
     def signs(self) -> npt.NDArray[np.int64]:
         return np.ones(len(self.index), dtype=np.int64) if self.weights is None else self.weights
+
+    def one_each(self) -> Grouped:
+        """The same rows, each a group of its own."""
+        count = self.table.num_rows
+        return Grouped(self.table, np.arange(count), count, self.weights)
 
     def present(self, name: str) -> Grouped:
         """Only the rows in which a column is not null."""
@@ -87,6 +93,11 @@ class Aggregate(ABC):
     def value(self, accumulators: Accumulators) -> pa.Array:
         """The results."""
 
+    def over(self, rows: Grouped, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> Accumulators:
+        """For each i the accumulator of the rows low[i] to high[i] - 1; their groups do not matter."""
+        nothing = Grouped(rows.table.slice(0, 0), np.zeros(0, dtype=np.int64), len(low))
+        return in_blocks(self, self.partial(rows.one_each()), self.partial(nothing), low, high)
+
 
 class Aggregates:
     """Named aggregates over one input, as columns of one state table: `<result>.<accumulator>`."""
@@ -121,6 +132,10 @@ class Aggregates:
     def partial(self, rows: Grouped) -> dict[str, pa.Array]:
         return self._flat({name: one.partial(rows) for name, one in self.named.items()})
 
+    def over(self, rows: Grouped, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+        """One row of state columns for each range of rows."""
+        return self._flat({name: one.over(rows, low, high) for name, one in self.named.items()})
+
     def merge(self, left: Any, right: Any) -> dict[str, pa.Array]:
         """State columns with others merged in; `Rows`, tables or mappings."""
         pairs = {n: (self._nested(left, n), self._nested(right, n)) for n in self.named}
@@ -144,7 +159,7 @@ class Aggregates:
             where = index[order][rows]
             part = {name: column.take(pa.array(rows)) for name, column in taken.items()}
             merged = self.merge({n: c.take(pa.array(where)) for n, c in total.items()}, part)
-            total = {name: _scatter(total[name], where, merged[name]) for name in total}
+            total = {name: scatter(total[name], where, merged[name]) for name in total}
         return total
 
     def _nested(self, state: Any, name: str) -> dict[str, pa.Array]:
@@ -152,13 +167,6 @@ class Aggregates:
 
     def _flat(self, nested: Mapping[str, Accumulators]) -> dict[str, pa.Array]:
         return {f"{n}.{c.name}": as_array(nested[n][c.name], c.type) for n, own in self._own.items() for c in own}
-
-
-def _scatter(column: pa.Array, where: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
-    """`column` with `values` in the places `where`."""
-    places = np.arange(len(column))
-    places[where] = len(column) + np.arange(len(where))
-    return pa.concat_arrays([column, values]).take(pa.array(places))
 
 
 def numbers(rows: Rows | Accumulators, name: str) -> npt.NDArray[Any]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headwater.pipeline.aggregates import exact
 from headwater.pipeline.aggregates.aggregate import Accumulators, Aggregate, Grouped, numbers
+from headwater.pipeline.aggregates.ranges import sums_between
 from headwater.pipeline.errors import DefinitionError, WrongType
 from headwater.pipeline.stateful.keys import as_array
 from headwater.pipeline.stateful.schema import Column
@@ -67,10 +68,25 @@ def last(column: str) -> Aggregate:
     return _Edge(column, latest=True)
 
 
-@dataclass(frozen=True)
-class _Count(Aggregate):
-    column: str | None
+class _Summing(Aggregate):
+    """An aggregate whose accumulators are sums: whole numbers, or exact ones in binary columns."""
+
     retracts: ClassVar[bool] = True
+
+    def over(self, rows: Grouped, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> Accumulators:
+        each = self.partial(rows.one_each())
+        return {name: _between(as_array(column), low, high) for name, column in each.items()}
+
+
+def _between(column: pa.Array, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> pa.Array:
+    if pa.types.is_binary(column.type):
+        return pa.array(exact.encode(sums_between(_decoded(column), low, high)), _BYTES)
+    return pa.array(sums_between(np.asarray(column.to_numpy(zero_copy_only=False)), low, high))
+
+
+@dataclass(frozen=True)
+class _Count(_Summing):
+    column: str | None
 
     @property
     def columns(self) -> Sequence[str]:
@@ -93,11 +109,10 @@ class _Count(Aggregate):
 
 
 @dataclass(frozen=True)
-class _Numeric(Aggregate):
+class _Numeric(_Summing):
     """Exact sums of a numeric column: `n` values, their sum, and for floats the ones that are not finite."""
 
     column: str
-    retracts: ClassVar[bool] = True
     floats: ClassVar[tuple[str, ...]] = ("sum",)
     whole_sum: ClassVar[bool] = False
 
@@ -133,10 +148,10 @@ class _Numeric(Aggregate):
         index = rows.index[finite]
         weights = None if rows.weights is None else rows.weights[finite]
         columns: dict[str, Any] = {"n": pa.array(_count(rows))}
-        columns["sum"] = exact.encode(exact.sum_by_group(kept, index, rows.count, weights))
+        columns["sum"] = pa.array(exact.encode(exact.sum_by_group(kept, index, rows.count, weights)), _BYTES)
         if "squares" in self.floats:
             parts = [exact.sum_by_group(term, index, rows.count, weights) for term in exact.square_terms(kept)]
-            columns["squares"] = exact.encode(exact.add(*parts))
+            columns["squares"] = pa.array(exact.encode(exact.add(*parts)), _BYTES)
         odd = (np.isnan(values), np.isposinf(values), np.isneginf(values))
         for name, mask in zip(_NOT_FINITE, odd, strict=True):
             counts = np.zeros(rows.count, dtype=np.int64)

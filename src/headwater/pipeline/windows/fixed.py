@@ -210,30 +210,29 @@ class FixedWindows(Operator):
             **self._aggregates.merge(before.columns, touched.added),
         }
         table.put(columns, after)
+        closing = self._emission.emit == CLOSE
+        said = touched.start + self._size <= time.previous if closing else np.ones(len(touched.start), dtype=np.bool_)
         results = Results(
-            self._shown(columns, before.columns),
-            before.numpy("rows") > 0,
-            self._shown(columns, after),
-            after["rows"] > 0,
+            self._shown(_only(said, columns), _only(said, before.columns)),
+            (before.numpy("rows") > 0)[said],
+            self._shown(_only(said, columns), _only(said, after)),
+            (after["rows"] > 0)[said],
         )
-        if self._emission.emit == CLOSE:
-            results = self._closing(table, touched, results, time)
+        if closing:
+            results = self._with_closing(table, results, time)
         out = self._publisher.say(state, results, time.now)
         self._forget(table, time.low - self._late.kept)
         return out
 
-    def _closing(self, table: StateTable, touched: _Touched, said: Results, time: Time) -> Results:
+    def _with_closing(self, table: StateTable, corrected: Results, time: Time) -> Results:
         """Corrections of windows that were closed before, and the windows that close now."""
-        corrected = pa.array(touched.start + self._size <= time.previous)
-        mask = np.asarray(corrected)
         closing = self._until(table, time.previous, time.low)
         shown = self._shown(closing.columns, closing.columns)
-        some = closing.numpy("rows") > 0
         return Results(
-            pa.concat_tables([said.old.filter(corrected), shown]),
-            np.concatenate([said.had[mask], np.zeros(len(closing), dtype=np.bool_)]),
-            pa.concat_tables([said.new.filter(corrected), shown]),
-            np.concatenate([said.has[mask], some]),
+            pa.concat_tables([corrected.old, shown]),
+            np.concatenate([corrected.had, np.zeros(len(closing), dtype=np.bool_)]),
+            pa.concat_tables([corrected.new, shown]),
+            np.concatenate([corrected.has, closing.numpy("rows") > 0]),
         )
 
     def _until(self, table: StateTable, low: int, high: int) -> Rows:
@@ -255,6 +254,12 @@ class FixedWindows(Operator):
         shown |= self._aggregates.values(state)
         schema = self._publisher.results
         return pa.table([as_array(shown[f.name], f.type) for f in schema], schema=schema)
+
+
+def _only(kept: npt.NDArray[np.bool_], columns: Mapping[str, Any]) -> dict[str, pa.Array]:
+    """The rows of some columns that are kept."""
+    mask = pa.array(kept)
+    return {name: as_array(column).filter(mask) for name, column in columns.items()}
 
 
 def _each(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:

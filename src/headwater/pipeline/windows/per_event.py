@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headwater.pipeline.aggregates.aggregate import Aggregate, Aggregates
+from headwater.pipeline.aggregates.aggregate import Aggregate, Aggregates, Grouped
 from headwater.pipeline.columns import OFFSET, PARTITION, TOPIC, WEIGHT
 from headwater.pipeline.emission import CLOSE
 from headwater.pipeline.errors import BadOption, DefinitionError
@@ -40,7 +40,6 @@ from headwater.pipeline.windows.definition import Words, bounded, check_input, c
 from headwater.pipeline.windows.grouping import keyed
 from headwater.pipeline.windows.late import beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
-from headwater.pipeline.windows.ranges import over_ranges
 
 __all__ = ["Sliding", "sliding"]
 
@@ -239,7 +238,8 @@ class Sliding(Operator):
 
     def _result(self, names: Mapping[str, Any], seen: _Seen, targets: Numbers) -> pa.Table:
         low, high = self._windows(seen)
-        values = self._aggregates.values(over_ranges(self._aggregates, seen.rows, low[targets], high[targets]))
+        rows = Grouped(seen.rows, np.zeros(len(seen.at), dtype=np.int64), 1)
+        values = self._aggregates.values(self._aggregates.over(rows, low[targets], high[targets]))
         schema = self._publisher.results
         return pa.table([as_array({**names, **values}[f.name], f.type) for f in schema], schema=schema)
 
