@@ -1,4 +1,4 @@
-"""The aggregates to begin with: count, sum, mean, variance, min, max, first, last.
+"""The aggregates to begin with: count, sum, mean, variance, stddev, min, max, first, last.
 
 Null values are left out, as in SQL; over nothing but nulls the result is null, and count is 0.
 """
@@ -22,7 +22,7 @@ from headwater.pipeline.errors import DefinitionError, WrongType
 from headwater.pipeline.stateful.keys import as_array
 from headwater.pipeline.stateful.schema import Column
 
-__all__ = ["count", "first", "last", "max", "mean", "min", "sum", "variance"]
+__all__ = ["count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"]
 
 _INT, _FLOAT, _BYTES = pa.int64(), pa.float64(), pa.binary()
 _NOT_FINITE = ("nan", "up", "down")  # how many values are NaN, +infinity, -infinity: they are counted, not added
@@ -46,6 +46,11 @@ def mean(column: str) -> Aggregate:
 def variance(column: str) -> Aggregate:
     """The sample variance (divided by n - 1), from exact sums; null for fewer than two values."""
     return _Variance(column)
+
+
+def stddev(column: str) -> Aggregate:
+    """The sample standard deviation: the root of the variance."""
+    return _Stddev(column)
 
 
 def min(column: str) -> Aggregate:
@@ -215,6 +220,12 @@ class _Variance(_Numeric):
         return pa.array(np.where(odd, np.nan, np.array(values, dtype=np.float64)), mask=n < 2)
 
 
+@dataclass(frozen=True)
+class _Stddev(_Variance):
+    def value(self, accumulators: Accumulators) -> pa.Array:
+        return pc.sqrt(super().value(accumulators))
+
+
 def _variance(n: int, total: int, squares: int) -> float:
     if n < 2:
         return 0.0
@@ -257,7 +268,7 @@ class _Extreme(Aggregate):
         return accumulators["value"]
 
 
-_ORDER = (
+ORDER = (
     ("_time", pa.timestamp("us", tz="UTC")),
     ("_producer", pa.string()),
     ("_topic", pa.string()),
@@ -268,7 +279,7 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class _Edge(Aggregate):
-    """The value of the first or last row in the order of `_ORDER`, as far as the input has those columns."""
+    """The value of the first or last row in the order of `ORDER`, as far as the input has those columns."""
 
     column: str
     latest: bool
@@ -278,7 +289,7 @@ class _Edge(Aggregate):
         return (self.column,)
 
     def accumulators(self, schema: pa.Schema) -> Sequence[Column]:
-        order = [Column(name, kind) for name, kind in _ORDER if name in schema.names]
+        order = [Column(name, kind) for name, kind in ORDER if name in schema.names]
         if not {"_time", "_offset"} & {column.name for column in order}:
             raise DefinitionError(
                 f"{'last' if self.latest else 'first'}({self.column!r}): the rows have no order; say event_time() first"
@@ -289,9 +300,9 @@ class _Edge(Aggregate):
         return schema.field(self.column).type
 
     def partial(self, rows: Grouped) -> Accumulators:
-        order = [name for name, _ in _ORDER if name in rows.table.column_names]
+        order = [name for name, _ in ORDER if name in rows.table.column_names]
         table = pa.table({"g": pa.array(rows.index), "value": rows.column(self.column)})
-        for name, kind in _ORDER:
+        for name, kind in ORDER:
             if name in order:
                 table = table.append_column(name, as_array(rows.table[name], kind))
         found = _edges(table.append_column("some", pa.repeat(True, len(table))), order, self.latest)
@@ -303,7 +314,7 @@ class _Edge(Aggregate):
         return {name: as_array(taken[name]) for name in taken.column_names if name != "g"}
 
     def merge(self, left: Accumulators, right: Accumulators) -> Accumulators:
-        order = [name for name, _ in _ORDER if name in left]
+        order = [name for name, _ in ORDER if name in left]
         count = len(left["some"])
         both = pa.concat_tables([pa.table(dict(left)), pa.table(dict(right)).select(list(left))])
         both = both.append_column("g", pa.array(np.tile(np.arange(count), 2)))
@@ -323,7 +334,7 @@ def _edges(table: pa.Table, order: Sequence[str], latest: bool) -> pa.Table:
     """One row for each value of `g`: the first or last in the order."""
     direction = "descending" if latest else "ascending"
     keys = [("g", "ascending"), *((name, direction) for name in order)]
-    ordered = table.take(pc.sort_indices(table, sort_keys=keys, null_placement="at_end"))
+    ordered = table.take(pc.sort_indices(table, sort_keys=keys))
     groups = ordered["g"].to_numpy()
     return ordered.filter(pa.array(np.concatenate([[True], groups[1:] != groups[:-1]])[: len(groups)]))
 
