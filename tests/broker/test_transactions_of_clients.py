@@ -200,22 +200,24 @@ def test_the_newer_flow_adds_partitions_by_writing_and_gets_a_new_epoch_at_each_
     topic, name = create_topic(bootstrap, f"tv2-{unique}"), f"tx-{unique}"
     me, epoch = init(raw, name)
     topic_id = raw.topic_id(topic)
-    for number in range(3):
-        records = batch(b"%d" % number, producer_id=me, epoch=epoch, sequence=0, transactional=True)
+
+    def write(value: bytes) -> int:
+        records = batch(value, producer_id=me, epoch=epoch, sequence=0, transactional=True)
         data = TopicProduceData(topic_id=topic_id, partition_data=(PartitionProduceData(index=0, records=records),))
-        written = ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1_000, topic_data=(data,))
-        assert unless_concurrent(lambda: produced(raw, written)) == ErrorCode.NONE  # noqa: B023
-        ended = raw.call(
-            EndTxnRequest(transactional_id=name, producer_id=me, producer_epoch=epoch, committed=number != 1)
-        )
-        assert (ended.error_code, ended.producer_id) == (ErrorCode.NONE, me)
-        assert ended.producer_epoch == epoch + 1
+        return produced(raw, ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1_000, topic_data=(data,)))
+
+    def end(commit: bool) -> int:
+        request = EndTxnRequest(transactional_id=name, producer_id=me, producer_epoch=epoch, committed=commit)
+        answer = raw.call(request)
+        assert answer.error_code != ErrorCode.NONE or (answer.producer_id, answer.producer_epoch) == (me, epoch + 1)
+        return int(answer.error_code)
+
+    for number, commit in enumerate((True, False, True)):
+        assert unless_concurrent(lambda value=b"%d" % number: write(value)) == ErrorCode.NONE
+        assert unless_concurrent(lambda commit=commit: end(commit)) == ErrorCode.NONE
         # the same end once more is a retry, answered alike
-        again = raw.call(
-            EndTxnRequest(transactional_id=name, producer_id=me, producer_epoch=epoch, committed=number != 1)
-        )
-        assert (again.error_code, again.producer_epoch) == (ErrorCode.NONE, epoch + 1)
-        epoch = ended.producer_epoch
+        assert unless_concurrent(lambda commit=commit: end(commit)) == ErrorCode.NONE
+        epoch += 1
     assert committed(bootstrap, topic) == [b"0", b"2"]
 
 
