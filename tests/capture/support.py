@@ -75,11 +75,20 @@ def _read(consumer: Consumer, topic: str, partition: int) -> Iterator[Event]:
             yield Event(
                 partition,
                 message.offset(),
-                None if key is None else json.loads(key),
-                None if value is None else json.loads(value),
+                _decoded(key),
+                _decoded(value),
                 dict(message.headers() or []),
             )
         assert time.monotonic() < end, f"{topic} cannot be read to {high}"
+
+
+def _decoded(text: bytes | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.decode()
 
 
 class Database:
@@ -116,6 +125,10 @@ class Database:
             for (slot,) in slots:
                 eventually(lambda slot=slot: self._drop_slot(admin, slot), deadline_s=DEADLINE_S, what="slot let go")
             admin.execute(f'DROP DATABASE "{self.name}" WITH (FORCE)')
+
+    def drop_slot(self, slot: str) -> None:
+        """As soon as its last reader has let go of it."""
+        eventually(lambda: self._drop_slot(self.connection, slot), deadline_s=DEADLINE_S, what="slot let go")
 
     @staticmethod
     def _drop_slot(admin: psycopg.Connection[Any], slot: str) -> bool:

@@ -8,18 +8,21 @@ insert counts. Two layouts, told apart by their columns:
                                                                       key the aggregate's id, headers `id`, `eventType`
 
 `headers` is a JSON object. A null payload is a tombstone. Shared by all databases: values come as plain text.
+A row that cannot be routed goes to the dead letters of the outbox table's own topic, as JSON, with the reason.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 
 from headwater.capture.envelope import Record
+from headwater.deadletters import DeadLetter, dead_letter_topic
 from headwater.errors import BadInput
 
-__all__ = ["outbox_record"]
+__all__ = ["outbox_record", "refused_record"]
 
 ROUTED_TOPIC = "outbox.event."
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -61,3 +64,20 @@ def _headers(table: str, text: bytes) -> dict[str, bytes | None]:
         }
     except (ValueError, AttributeError) as error:
         raise BadInput(f"outbox table {table}: headers are not a JSON object: {text[:80]!r}") from error
+
+
+def refused_record(capture: str, topic: str, position: int, row: Mapping[str, bytes | None], reason: str) -> Record:
+    """The dead letter for a row that names no topic; `position` is its place in the database's log."""
+    shown = {name: None if value is None else value.decode(errors="replace") for name, value in row.items()}
+    letter = DeadLetter(
+        stage=f"capture:{capture}",
+        reason=reason,
+        topic=topic,
+        partition=0,
+        offset=position,
+        time_ms=time.time_ns() // 1_000_000,
+        key=None,
+        value=json.dumps(shown, ensure_ascii=False).encode(),
+    )
+    headers: list[tuple[str, str | bytes | None]] = [*letter.record_headers()]
+    return dead_letter_topic(topic), None, letter.value, headers

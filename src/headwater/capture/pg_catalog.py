@@ -120,7 +120,8 @@ class Catalog:
         }
         key = self.rows(
             "SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid"
-            f" AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = %s AND {_KEY_INDEX} ORDER BY a.attnum",
+            " AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])"
+            f" WHERE i.indrelid = %s AND {_KEY_INDEX} ORDER BY a.attnum",
             oid,
         )
         return TableDetails(columns, tuple(name for (name,) in key))
@@ -215,6 +216,13 @@ class Catalog:
 
     def current_lsn(self) -> int:
         return parse_lsn(self.rows("SELECT pg_current_wal_lsn()::text")[0][0])
+
+    def end_reader(self, name: str) -> None:
+        self.rows(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+            " WHERE slot_name = %s AND active_pid IS NOT NULL",
+            name,
+        )
 
     def drop_slot(self, name: str) -> None:
         self.rows("SELECT pg_drop_replication_slot(%s)", name)

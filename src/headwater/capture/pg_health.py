@@ -15,7 +15,7 @@ from headwater.capture.pg_catalog import Catalog
 from headwater.capture.pg_connection import format_lsn
 from headwater.errors import HeadwaterError
 
-__all__ = ["Health"]
+__all__ = ["Health", "check_limit"]
 
 CHECK_INTERVAL_S = 1.0  # a database writes at most some GB in between
 
@@ -36,9 +36,9 @@ class Limits(Protocol):
 class Health:
     """Watches one slot; `check` raises what was found, in the caller's thread."""
 
-    def __init__(self, options: Limits, interval_s: float = CHECK_INTERVAL_S) -> None:
+    def __init__(self, options: Limits, interval_s: float = 0) -> None:
         self._options = options
-        self._interval_s = interval_s
+        self._interval_s = interval_s or CHECK_INTERVAL_S
         self._stopping = threading.Event()
         self._found: CaptureError | None = None
         self._reported = False
@@ -81,22 +81,31 @@ class Health:
             "restart": format_lsn(slot.restart_lsn or 0),
             "checked_ms": time.time_ns() // 1_000_000,
         }
-        limit = self._options.max_wal_bytes
-        if limit is not None and slot.kept_bytes > limit:
-            self._over_limit(slot.kept_bytes, limit)
+        if not self._reported:
+            self._reported = _over_limit(slot.kept_bytes, self._options)
 
-    def _over_limit(self, kept: int, limit: int) -> None:
-        what = (
-            f"PostgreSQL keeps {kept:,} bytes of its log for slot {self._options.slot!r}, more than max_wal_bytes "
-            f"({limit:,}). Look for a long transaction, a log that takes no records, or a capture that is too slow"
-        )
-        if self._options.at_limit == "report":
-            if not self._reported:
-                _log.warning("%s", what)
-            self._reported = True
-            return
-        if self._options.at_limit == "stop":
-            raise WalLimitReached(f"{what}. The capture stops, as asked (at_limit='stop'); the slot stays")
+
+def check_limit(catalog: Catalog, options: Limits) -> None:
+    """Look once: for when nothing is being read because the log is away."""
+    slot = catalog.slot(options.slot)
+    if slot is not None:
+        _over_limit(slot.kept_bytes, options)
+
+
+def _over_limit(kept: int, options: Limits) -> bool:
+    """Whether the database keeps too much for us: reported or raised, as the user chose."""
+    limit = options.max_wal_bytes
+    if limit is None or kept <= limit:
+        return False
+    what = (
+        f"PostgreSQL keeps {kept:,} bytes of its log for slot {options.slot!r}, more than max_wal_bytes ({limit:,}). "
+        "Look for a long transaction, a log that takes no records, or a capture that is too slow"
+    )
+    if options.at_limit == "stop":
+        raise WalLimitReached(f"{what}. The capture stops, as asked (at_limit='stop'); the slot stays")
+    if options.at_limit == "drop":
         raise WalLimitReached(
             f"{what}. The slot is dropped, as asked (at_limit='drop'): start again with at_gap='resnapshot'"
         )
+    _log.warning("%s", what)
+    return True

@@ -43,16 +43,26 @@ class TablePlan:
             raise InvariantViolated(f"{self.version.name}: {len(values)} values for {len(self.converters)} columns")
         out: list[bytes] = []
         append = out.append
-        for value, convert in zip(values, self.converters, strict=True):
-            if value is None:
-                append(b"null")
-            elif value is UNCHANGED:
-                append(self.unavailable[len(out)])
-            elif convert is None:
-                append(value)
-            else:
-                append(convert(value))
+        try:
+            for value, convert in zip(values, self.converters, strict=True):
+                if value is None:
+                    append(b"null")
+                elif value is UNCHANGED:
+                    append(self.unavailable[len(out)])
+                elif convert is None:
+                    append(value)
+                else:
+                    append(convert(value))
+        except (ValueError, IndexError, OverflowError) as error:
+            raise self._not_understood(values, len(out), error) from error
         return out
+
+    def _not_understood(self, values: Tuple, index: int, error: Exception) -> InvariantViolated:
+        column = self.relation.columns[index]
+        return InvariantViolated(
+            f"{self.version.name}.{column.name} (type {column.type_oid}): {str(values[index])[:60]} is not understood: "
+            f"{error}. Exclude the column (exclude_columns) to go on without it"
+        )
 
     def key_fragments(self, values: Tuple) -> list[bytes]:
         """The same for a row of which only the replica identity was sent: what is missing gets a stand-in."""
@@ -109,14 +119,16 @@ def _column(
     sent = relation.columns[index]
     known = details.columns.get(sent.name)
     codec = codec_of(sent.type_oid, sent.modifier, types, settings.decimals, settings.binary)
-    codec = with_rule(codec, settings.rule(relation.schema, relation.name, sent.name))
+    rule = settings.rule(relation.schema, relation.name, sent.name)
+    codec = with_rule(codec, rule)
     info = types.get(sent.type_oid)
     type_name = known.type_name if known and known.type_oid == sent.type_oid else info.name if info else "unknown"
-    return Column(sent.name, type_name, not (known and known.not_null), codec, known.default if known else None)
+    default = known.default if known and rule is None else None  # what is masked is not to be seen here either
+    return Column(sent.name, type_name, not (known and known.not_null), codec, default)
 
 
 def _key(relation: Relation, details: TableDetails, settings: Settings) -> tuple[str, ...]:
-    """The stream says the key itself where an index is the replica identity; where all columns are, the catalog does."""
+    """The stream says the key where an index is the replica identity; where all columns are, the catalog does."""
     names = [column.name for column in relation.columns]
     chosen = settings.key_columns.get(f"{relation.schema}.{relation.name}")
     if chosen is not None:

@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import base64
 import importlib.metadata
+import logging
 import time
 from collections.abc import Callable, Iterable
 from struct import Struct
 
 from headwater.capture import pgoutput
 from headwater.capture.envelope import EVERY_PARTITION, NULL, Headers, Record, quoted
-from headwater.capture.outbox import outbox_record
+from headwater.capture.outbox import outbox_record, refused_record
 from headwater.capture.pg_plan import TablePlan
 from headwater.capture.pg_transactions import Transaction
 from headwater.capture.pgoutput import UNCHANGED, LogicalMessage, RowChange, Tuple, read_row, read_tuple
 from headwater.capture.schema import json_string
 from headwater.capture.settings import Settings
+from headwater.errors import BadInput
 
 __all__ = ["INTERNAL_PREFIX", "RowWriter", "Touched"]
 
 VERSION = importlib.metadata.version("headwater")
 INTERNAL_PREFIX = "headwater."  # of logical messages that are ours and not the user's
 TRUNCATE_KEY = b'{"__truncated":true}'  # compacted topics take no record without a key
+
+_log = logging.getLogger("headwater.capture")
 
 _U32 = Struct(">I").unpack_from
 _INSERT = b"I"[0]
@@ -91,7 +95,7 @@ class RowWriter:
             self._count(plan)
             return
         if plan.is_outbox or plan.is_signal:
-            self._inserted(plan, data, at)
+            self._inserted(plan, lsn, data, at)
         elif data[0] == _INSERT:
             fragments = plan.fragments(read_tuple(data, at + 5)[0])
             row = plan.row % tuple(fragments)
@@ -148,7 +152,7 @@ class RowWriter:
             if values is not None:
                 note(plan.relation.oid, plan.key_of(plan.fragments(values)))
 
-    def _inserted(self, plan: TablePlan, data: bytes, at: int) -> None:
+    def _inserted(self, plan: TablePlan, lsn: int, data: bytes, at: int) -> None:
         """A row of an outbox or of the signal table: only its insert means something."""
         if data[0] != _INSERT:
             return
@@ -158,7 +162,11 @@ class RowWriter:
         if plan.is_signal:
             self.signals.append(row)
             return
-        record = outbox_record(plan.version.name, row)
+        try:
+            record = outbox_record(plan.version.name, row)
+        except BadInput as error:
+            record = refused_record(self._settings.name, plan.topic, lsn, row, str(error))
+            _log.warning("capture %s: %s; kept in %s", self._settings.name, error, record[0])
         self.add_topic(record[0], compacted=False)
         self.records.append(record)
 

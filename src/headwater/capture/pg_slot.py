@@ -19,7 +19,9 @@ from headwater.capture.pg_catalog import Catalog, SlotInfo
 from headwater.capture.pg_connection import command, format_lsn, parse_lsn, raw_connect, sql_connect
 from headwater.capture.pg_visibility import Visibility
 
-__all__ = ["Place", "Server", "check_slot", "create_slot", "identify"]
+__all__ = ["Place", "Server", "check_slot", "create_slot", "drop_slot", "free_slot", "identify"]
+
+FREE_ATTEMPTS_MAX = 100  # a tenth of a second each
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,19 @@ def _gap(slot: str, why: str) -> GapDetected:
     )
 
 
-def drop_slot(catalog: Catalog, slot: str, retry: Callable[[], None]) -> None:
-    """Drop a slot that nobody needs; `retry` waits while its last reader lets go of it."""
-    for _ in range(50):
+def drop_slot(catalog: Catalog, slot: str, wait: Callable[[], None]) -> None:
+    """Drop a slot that nobody needs."""
+    free_slot(catalog, slot, wait)
+    if catalog.slot(slot) is not None:
+        catalog.drop_slot(slot)
+
+
+def free_slot(catalog: Catalog, slot: str, wait: Callable[[], None]) -> None:
+    """End the connection of its last reader: an earlier capture of our name, which the log has fenced by now."""
+    for _ in range(FREE_ATTEMPTS_MAX):
         found = catalog.slot(slot)
-        if found is None:
+        if found is None or not found.active:
             return
-        if not found.active:
-            catalog.drop_slot(slot)
-            return
-        retry()
+        catalog.end_reader(slot)
+        wait()
     raise SourceLost(f"slot {slot!r} is in use by another process; stop it, or give this capture another name")

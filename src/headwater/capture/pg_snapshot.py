@@ -35,6 +35,7 @@ CHUNKS_AHEAD = 2  # read but not yet published: one being written, one being rea
 CHUNK_BYTES_MAX = 32 << 20  # a chunk of wide rows ends early
 VISIBLE_TIMEOUT_S = 60.0  # transactions become visible within milliseconds of their commit, or wait for a standby
 VISIBLE_POLL_S = 0.01
+REPORT_S = 30.0  # how often a wait for a user's transaction is reported
 
 _log = logging.getLogger("headwater.capture")
 
@@ -51,6 +52,8 @@ class TableTask:
     total: int = 0  # an estimate
     kind: str = "true"  # `source.snapshot` of its rows: "incremental" for tables read again on demand
     must_see: Sequence[int] = ()
+    added: bool = False  # to the publication while the stream was running
+    not_before: int | None = None  # the transaction before which all must have ended
 
     @property
     def full_name(self) -> str:
@@ -149,7 +152,13 @@ class ChunkReader:
             connection.finish()
 
     def _wait_until_seen(self, catalog: Catalog, task: TableTask) -> None:
-        """Until snapshots see whatever came out of the stream before this table was watched."""
+        """Until snapshots see whatever came out of the stream before this table was watched.
+
+        What transactions wrote into a table before it was published is not in the stream, also when they commit
+        after that: they must have ended before the first chunk is read, however long they take.
+        """
+        if task.added:
+            self._wait_for_writers(catalog, task)
         end = time.monotonic() + VISIBLE_TIMEOUT_S
         while not self._stopping.is_set():
             now = Visibility.parse(catalog.rows("SELECT pg_current_snapshot()::text")[0][0])
@@ -157,6 +166,18 @@ class ChunkReader:
                 return
             if time.monotonic() > end:
                 raise SourceLost(f"{task.full_name}: transactions stay invisible after their commit; a standby down?")
+            self._stopping.wait(VISIBLE_POLL_S)
+
+    def _wait_for_writers(self, catalog: Catalog, task: TableTask) -> None:
+        running = Visibility.parse(catalog.rows("SELECT pg_current_snapshot()::text")[0][0])
+        waiting_since = time.monotonic()
+        while not self._stopping.is_set():
+            now = Visibility.parse(catalog.rows("SELECT pg_current_snapshot()::text")[0][0])
+            if now.xmin >= running.xmax:
+                return
+            if time.monotonic() - waiting_since > REPORT_S:
+                waiting_since = time.monotonic()
+                _log.warning("%s is read once transaction %d ends, which is running", task.full_name, now.xmin)
             self._stopping.wait(VISIBLE_POLL_S)
 
 

@@ -29,6 +29,7 @@ from headwater.capture.source import Batch
 __all__ = ["Snapshots"]
 
 WHOLE_TABLE_BATCH_ROWS = 5_000
+READY_POLL_S = 0.05
 
 Announce = Callable[[TablePlan, int], None]
 
@@ -49,6 +50,8 @@ class Snapshots:
         self._failure: Exception | None = None
         self._reader: ChunkReader | None = None
         self._paused = False
+        self._look_again_at = 0.0
+        self._base: Visibility | None = None
         self._waiting: list[Chunk] = []  # chunks whose marker came while paused
 
     def begin(
@@ -62,6 +65,7 @@ class Snapshots:
         announce: Announce,
     ) -> None:
         self._writer, self._changes, self._announce = writer, changes, announce
+        self._base = base
         self._reader = ChunkReader(self._dsn, self._settings, base, self._failed)
         for table in tables:
             known = state.get(f"snapshot/{table.full_name}", {})
@@ -80,6 +84,7 @@ class Snapshots:
             rows=known.get("rows", 0),
             total=self._catalog.estimate(table),
             kind=known.get("kind", "true"),
+            added=known.get("added", False),
         )
         self._progress[table.full_name] = Progress(task.total, task.rows, time.monotonic())
         if self._catalog.details(table.oid).key:
@@ -98,11 +103,11 @@ class Snapshots:
         if self._reader is not None:
             self._reader.start(task)
 
-    def add(self, table: TableRef, kind: str) -> None:
-        """Read this table, again if need be."""
+    def add(self, table: TableRef, kind: str, *, added: bool = False) -> None:
+        """Read this table, again if need be; `added`: it has just been published."""
         if table.oid in self._tasks:
             return
-        self._plan(table, {"kind": kind})
+        self._plan(table, {"kind": kind, "added": added})
         if table.oid in self._tasks:
             self._start(self._tasks[table.oid])
 
@@ -145,7 +150,7 @@ class Snapshots:
         chunk = self._reader.ready.pop(message.content.decode(errors="replace"), None) if self._reader else None
         if chunk is None:  # of an earlier run, or of another capture
             return True
-        if chunk.task.oid not in self._tasks:  # cancelled meanwhile
+        if self._tasks.get(chunk.task.oid) is not chunk.task:  # cancelled meanwhile, perhaps begun again
             self._taken()
         elif self._paused:
             self._waiting.append(chunk)
@@ -186,7 +191,7 @@ class Snapshots:
     def next_whole_table_batch(self) -> Batch | None:
         """The next rows of a table without a key, before anything else of the stream."""
         if self._whole_batches is None:
-            if not self._whole:
+            if not self._whole or not self._ready(self._whole[0]):
                 return None
             self._whole_batches = self._read_whole(self._whole.pop(0))
         batch = next(self._whole_batches, None)
@@ -195,6 +200,19 @@ class Snapshots:
             return self.next_whole_table_batch()
         return batch
 
+    def _ready(self, task: TableTask) -> bool:
+        """Whether a snapshot taken now sees all that the stream does not bring (see `ChunkReader`)."""
+        if time.monotonic() < self._look_again_at:
+            return False
+        self._look_again_at = time.monotonic() + READY_POLL_S
+        now = Visibility.parse(self._catalog.rows("SELECT pg_current_snapshot()::text")[0][0])
+        if task.added and task.not_before is None:
+            task.not_before = now.xmax
+        ready = (self._base is None or now.covers(self._base)) and now.xmin >= (task.not_before or 0)
+        if ready:
+            self._look_again_at = 0.0
+        return ready
+
     def _read_whole(self, task: TableTask) -> Iterator[Batch]:
         rows = whole_table(self._catalog, self._dsn, task, self._settings)
         snapshot: Visibility = next(rows)
@@ -202,6 +220,8 @@ class Snapshots:
         plan: TablePlan = next(rows)
         self._announce(plan, until)
         self._writer.add_topic(plan.topic, compacted=False)
+        if task.kind == "incremental":  # rows without a key cannot replace those that were read before
+            self._writer.records.append(self._writer.emptied(plan.topic))
         while part := list(islice(rows, WHOLE_TABLE_BATCH_ROWS)):
             task.rows += len(part)
             self._writer.records.extend(self._writer.snapshot_rows(plan, part, until, task.kind.encode()))
@@ -234,7 +254,8 @@ class Snapshots:
 
 
 def _state(task: TableTask) -> dict[str, Any]:
-    return {"after": task.after, "rows": task.rows, "done": False, "kind": task.kind}
+    state = {"after": task.after, "rows": task.rows, "done": False, "kind": task.kind}
+    return {**state, "added": True} if task.added else state
 
 
 def _text(snapshot: Visibility) -> str:

@@ -126,7 +126,7 @@ class Tables:
         self._catalog.ensure_publication(self._publication, found, self._settings)
         for table in found:
             if self._settings.snapshot != "never" and not self._settings.is_outbox(table.schema, table.name):
-                self.snapshots.add(table, kind="true")
+                self.snapshots.add(table, kind="true", added=True)
 
     def plan(self, oid: int, xid: int) -> TablePlan | None:
         """How rows of this relation are encoded; None: they are not captured."""
@@ -192,7 +192,10 @@ class Tables:
                 for name, value in where
             ),
         )
-        found = self._catalog.rows(query)
+        try:
+            found = self._catalog.rows(query)
+        except SettingError:  # the table or a column is gone since
+            return new
         if not found:
             return new
         filled = list(new)

@@ -15,12 +15,12 @@ from struct import Struct
 from typing import Any, Literal
 
 from headwater.capture import pgoutput
-from headwater.capture.errors import CaptureError, DecodingFailed, GapDetected
+from headwater.capture.errors import CaptureError, DecodingFailed, GapDetected, WalLimitReached
 from headwater.capture.pg_catalog import Catalog
 from headwater.capture.pg_connection import ReplicationStream, format_lsn
-from headwater.capture.pg_health import Health
+from headwater.capture.pg_health import Health, check_limit
 from headwater.capture.pg_rows import RowWriter
-from headwater.capture.pg_slot import Place, Server, check_slot, create_slot, drop_slot, identify
+from headwater.capture.pg_slot import Place, Server, check_slot, create_slot, drop_slot, free_slot, identify
 from headwater.capture.pg_tables import Tables
 from headwater.capture.pg_transactions import Assembler, Closed, Opened, Outside, Row, Step, Transaction
 from headwater.capture.pg_visibility import ChangeLog, Visibility
@@ -78,6 +78,7 @@ class PostgresSource:
         self._tables: Tables | None = None
         self._health: Health | None = None
         self._store = SpillStore(options.spill_folder)
+        self._dropping = False  # the user's choice, once the database has kept too much for us
         self._whole_only = False  # the server failed to decode a running transaction: ask for committed ones
 
     def open(self, state: State) -> None:
@@ -105,6 +106,7 @@ class PostgresSource:
         self._advanced = fresh
         self._advanced_at = self._status_at = time.monotonic()
         self._health = Health(options)
+        free_slot(catalog, options.slot, lambda: time.sleep(0.1))
         self._stream = ReplicationStream(options.dsn, options.slot, self._place.restart, self._protocol(catalog))
         tables.resume()
 
@@ -264,11 +266,12 @@ class PostgresSource:
             self._tables.relation(pgoutput.relation(step.data), step.lsn, skipped=True)
         if kind != "M":
             return
-        if step.lsn >= self._skipping_to.lsn:
+        if step.lsn > self._skipping_to.lsn:
             now_us = time.time_ns() // 1000
             self._writer.begin(Transaction(0, step.lsn, now_us), self._last_commit, 0)
             self._message(step.lsn, pgoutput.logical_message(step.data))
-        self._done_lsn = max(self._done_lsn, step.lsn + 1)
+        # A message's lsn is where its record ends; a transaction's is where its commit begins, which may be just there
+        self._done_lsn = max(self._done_lsn, step.lsn)
         self._advanced = True
 
     def _message(self, lsn: int, message: pgoutput.LogicalMessage) -> None:
@@ -310,8 +313,7 @@ class PostgresSource:
         now = time.monotonic()
         if now - self._status_at >= STATUS_INTERVAL_S:
             self._send_status(ask=now - self._advanced_at >= IDLE_ADVANCE_S / 2)
-            if self._health is not None:
-                self._health.check()
+            self._check_health()
             if self._tables is not None:
                 self._tables.look_for_new()
 
@@ -326,8 +328,29 @@ class PostgresSource:
     def tick(self) -> None:
         if time.monotonic() - self._status_at >= STATUS_INTERVAL_S:
             self._send_status()
-            if self._health is not None:
+            self._check_health()
+
+    def _check_health(self) -> None:
+        if self._health is not None:
+            try:
                 self._health.check()
+            except WalLimitReached:
+                self._dropping = self._options.at_limit == "drop"
+                raise
+
+    def away(self) -> None:
+        catalog = Catalog(self._options.dsn)
+        try:
+            check_limit(catalog, self._options)
+        except WalLimitReached:
+            if self._options.at_limit == "drop":
+                self._drop(catalog)
+            raise
+        finally:
+            catalog.close()
+
+    def _drop(self, catalog: Catalog) -> None:
+        drop_slot(catalog, self._options.slot, lambda: time.sleep(0.1))
 
     def close(self) -> None:
         if self._tables is not None:
@@ -340,6 +363,8 @@ class PostgresSource:
             self._health.close()
             self._health = None
         if self._catalog is not None:
+            if self._dropping:
+                self._drop(self._catalog)
             self._catalog.close()
             self._catalog = None
         self._store.clear()

@@ -1,7 +1,9 @@
 """Records and state into the log, in one Kafka transaction: the half of exactly-once that is not the database's.
 
 The transactional id is the capture's name: starting a capture fences any other of the same name, whose transaction in
-flight is aborted. What a capture has done is in the compacted topic `headwater.capture.<name>` (one partition):
+flight is aborted. The newest writes itself down as `owner`; one that finds another there stops for good, so that two of
+them do not take the stream from each other for ever. What a capture has done is in the compacted topic
+`headwater.capture.<name>` (one partition):
 
     key    the name of a piece of state               for example `position`, `snapshot/public.t`
     value  JSON, whatever the source stores
@@ -16,7 +18,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -46,13 +48,15 @@ _log = logging.getLogger("headwater.capture")
 
 
 class Publisher:
-    """Owns the producer; used by one thread."""
+    """Owns the producer; used by one thread. It may be closed and opened again."""
 
     def __init__(self, connection: Connection, name: str, *, partitions: int = -1) -> None:
         self._connection = connection
         self._name = name
         self._state_topic = STATE_TOPIC_PREFIX + name
         self._partitions = partitions
+        self._owner = uuid.uuid4().hex
+        self._claimed = False
         self._producer: Producer | None = None
         self._in_transaction = False
         self._known_topics: set[str] = set()
@@ -61,10 +65,33 @@ class Publisher:
     def open(self) -> dict[str, Any]:
         """Fence earlier captures of this name; the state that the last of them left."""
         ensure_topics(self._connection, [self._state_topic], partitions=1, config=STATE_CONFIG)
+        self._known_topics.clear()
+        if self._claimed:  # look before taking the name from a newer one
+            self._refuse_if_replaced(read_state(self._connection, self._name))
         self._producer = self._make_producer()
-        self._call(self._producer.init_transactions, OPERATION_TIMEOUT_S)
         self._in_transaction = False
-        return read_state(self._connection, self._name)
+        self._call(self._producer.init_transactions, OPERATION_TIMEOUT_S)
+        state = read_state(self._connection, self._name)
+        if self._claimed:
+            self._refuse_if_replaced(state)
+        else:
+            self.publish(Batch(state={"owner": self._owner}))
+            self.commit()
+            self._claimed = True
+        return state
+
+    def _refuse_if_replaced(self, state: Mapping[str, Any]) -> None:
+        if state.get("owner") != self._owner:
+            raise self._fenced()
+
+    def still_owner(self) -> bool:
+        """Whether a fencing was by one that has not claimed the name: then it may be tried again."""
+        return not self._claimed or read_state(self._connection, self._name).get("owner") == self._owner
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"another capture named {self._name!r} has taken over; give this one another name, or stop that one"
+        )
 
     def _make_producer(self) -> Producer:
         try:
@@ -102,16 +129,16 @@ class Publisher:
             self._in_transaction = False
 
     def close(self) -> None:
-        if self._producer is None:
+        producer, self._producer = self._producer, None
+        if producer is None:
             return
         try:
             if self._in_transaction:
-                self._producer.purge()
-                self._producer.abort_transaction(POLL_S * 10)
-        except KafkaException as error:
+                producer.purge()
+                producer.abort_transaction(POLL_S * 10)
+            producer.close()
+        except KafkaException as error:  # fenced, or the broker is away: the next capture of this name aborts it
             _log.debug("capture %s: abort on close: %s", self._name, error)
-        self._producer.close()
-        self._producer = None
 
     def _begin(self) -> Producer:
         if self._producer is None:
@@ -180,9 +207,7 @@ class Publisher:
     def _failure(self, error: KafkaException) -> CaptureError:
         """What fails is ours to start over from, unless a newer capture owns the name."""
         if _is_fenced(error.args[0]):
-            return Fenced(
-                f"another capture named {self._name!r} has taken over; give this one another name, or stop that one"
-            )
+            return self._fenced()
         return LogUnavailable(f"the log did not take the records: {error}")
 
 

@@ -35,6 +35,7 @@ READ_TIMEOUT_S = 0.25  # how soon a stop is noticed
 PUT_TIMEOUT_S = 0.5  # how often a source is kept alive while the log is slow
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
+CLAIM_S = 1.0  # for a newer capture of the name to write itself down
 STATUS_INTERVAL_S = 2.0  # how often `capture status` has something new to show
 
 _log = logging.getLogger("headwater.capture")
@@ -52,6 +53,7 @@ class Runner:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._made: Source | None = None
+        self._publisher = Publisher(settings.connection, settings.name, partitions=settings.partitions)
         self._source: Source | None = None  # while it is open
         self.state: dict[str, Any] = {}  # what is in the log, as the source stored it
         self.events = 0  # records in the log since the start
@@ -66,17 +68,27 @@ class Runner:
             try:
                 self._session()
                 return
-            except _FINAL:
-                raise
+            except _FINAL as error:
+                if not isinstance(error, Fenced) or not self._publisher.still_owner():
+                    raise
+                self._stopping.wait(CLAIM_S)
             except (CaptureError, EnvironmentFailed, KafkaException) as error:
                 now = time.monotonic()
                 if self.events > before or failing_since is None:
                     failing_since, waited = now, RETRY_FIRST_S
                 if now - failing_since > self._settings.retry_for_s:
                     raise
+                self._ask_source()
                 _log.warning("capture %s: %s; again in %.1f s", self._settings.name, error, waited)
                 self._stopping.wait(waited)
                 waited = min(waited * 2, RETRY_MAX_S)
+
+    def _ask_source(self) -> None:
+        """The database must not fill its disk while the log is away; that the database is away is known by now."""
+        try:
+            (self._made or self._make_source()).away()
+        except SourceLost as error:
+            _log.debug("capture %s: %s", self._settings.name, error)
 
     def start(self) -> None:
         """Run in a thread of its own; `check` raises what ended it."""
@@ -107,8 +119,7 @@ class Runner:
 
     def _session(self) -> None:
         """From the stored position until something breaks or we are asked to stop."""
-        settings = self._settings
-        publisher = Publisher(settings.connection, settings.name, partitions=settings.partitions)
+        publisher = self._publisher
         source = self._made = self._made or self._make_source()
         reader: _Reader | None = None
         try:

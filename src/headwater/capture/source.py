@@ -50,7 +50,13 @@ class Source(Protocol):
         """Called while the log is slow to take batches: keep the connection alive."""
         ...
 
-    def close(self) -> None: ...
+    def away(self) -> None:
+        """Called now and then while the log cannot be reached: raise if the database can wait no longer."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the database; `open` may follow."""
+        ...
 
     def status(self) -> Mapping[str, Any]:
         """Lag, slot, snapshot progress: what `headwater capture status` shows."""
