@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
 from headwater.capture.errors import CaptureError
+from headwater.capture.pg_verify import PostgresSnapshot
 from headwater.capture.postgres import PostgresOptions, PostgresSource
 from headwater.capture.runner import Runner
 from headwater.capture.settings import Settings
 from headwater.capture.source import Source
+from headwater.capture.verify import TableVerdict, Verifiable, verify
 from headwater.client import Connection
 
 __all__ = ["Capture", "Postgres"]
@@ -19,15 +23,22 @@ __all__ = ["Capture", "Postgres"]
 WAIT_POLL_S = 0.02
 
 
-class Capture:
+class Capture(ABC):
     """A database being followed: `run()` until stopped, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._runner = Runner(settings, self._source)
 
-    def _source(self) -> Source:
-        raise NotImplementedError  # each database's own
+    @abstractmethod
+    def _source(self) -> Source: ...
+
+    @abstractmethod
+    def _snapshot(self, timeout_s: float) -> AbstractContextManager[Verifiable]: ...
+
+    def verify(self, timeout_s: float = 60.0) -> list[TableVerdict]:
+        """Compare every table with its topic, row by row; the capture must be running, here or elsewhere."""
+        return verify(lambda: self._snapshot(timeout_s), self.settings.connection)
 
     def run(self) -> None:
         """Follow the database in this thread, until `stop` is called or it fails for good."""
@@ -118,3 +129,6 @@ class Postgres(Capture):
 
     def _source(self) -> Source:
         return PostgresSource(self.options, self.settings)
+
+    def _snapshot(self, timeout_s: float) -> AbstractContextManager[Verifiable]:
+        return PostgresSnapshot.open(self.options.dsn, self.settings, timeout_s)

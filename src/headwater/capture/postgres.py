@@ -23,6 +23,7 @@ from headwater.capture.pg_rows import RowWriter
 from headwater.capture.pg_slot import Place, Server, check_slot, create_slot, drop_slot, free_slot, identify
 from headwater.capture.pg_tables import Tables
 from headwater.capture.pg_transactions import Assembler, Closed, Opened, Outside, Row, Step, Transaction
+from headwater.capture.pg_verify import VERIFY_PREFIX
 from headwater.capture.pg_visibility import ChangeLog, Visibility
 from headwater.capture.settings import Settings
 from headwater.capture.source import Batch, State
@@ -275,6 +276,8 @@ class PostgresSource:
         self._advanced = True
 
     def _message(self, lsn: int, message: pgoutput.LogicalMessage) -> None:
+        if message.prefix == VERIFY_PREFIX:
+            self._advanced_at = float("-inf")  # somebody waits for the position
         if self._tables is None or not self._tables.internal_message(lsn, message):
             self._writer.message(lsn, message)
         else:
