@@ -102,11 +102,13 @@ class StreamTest:
         self.spark = spark if spark is not None or not os.environ.get(ON_SPARK) else _session()
         self.script: list[Batch] = []
         self._open: Batch | None = None
+        self._sources = 0
         self._engine = _Engine(self)
 
     def stream(self, schema: str | pa.Schema, name: str | None = None) -> Stream:
         """A source; its schema as "user string, amount long", or Arrow's."""
-        return Stream(self, Source(name or f"stream{id(object())}", parse_schema(schema)), self._engine)
+        self._sources += 1
+        return Stream(self, Source(f"{self._sources}-{name or 'stream'}", parse_schema(schema)), self._engine)
 
     def feed(self, stream: Stream, rows: str | Sequence[Mapping[str, Any]], **same: Any) -> None:
         """Rows come, as a text table or dicts; `same` are columns with one value in all of them."""

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 
 from headwater.pipeline.aggregates import count, running, sum
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.stateful import Batch, Column, Operator, State, TableSpec, Time, stateful
 from headwater.pipeline.stateful.reading import read_state, repartition_state, state_dataframe
 from headwater.pipeline.time import device_time, event_time
+from headwater.pipeline.watching import watch
+from headwater.testing import eventually
 from headwater.testing.streams import Stream, StreamTest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Spark's workers cannot import tests
 
 ORDERS = "at timestamp, user string, amount long, device string"
 
@@ -247,3 +254,25 @@ def test_a_stream_without_a_place_for_its_state_is_refused(spark: SparkSession, 
         running(stream, ["user"], {"n": count()})
     batch = spark.createDataFrame([("ann",), ("ann",)], "user string")
     assert [row["n"] for row in running(batch, ["user"], {"n": count()}).collect()] == [2]
+
+
+def test_a_query_can_be_watched_over_http(files: Files) -> None:
+    for user in ("ann", "bob", "ann"):
+        files.add(user)
+    with watch(files.spark, port=0) as watching:
+        files.run()
+        seen = eventually(lambda: _ended(f"{watching.url}/watch.json"), deadline_s=30)
+        with urlopen(f"{watching.url}/metrics") as page:
+            text = page.read().decode()
+    assert (seen["batch"], seen["rows_total"], len(seen["batches"])) == (2, 3, 3)
+    (operator,) = seen["operators"]
+    assert (operator["name"], operator["rows_in"], operator["rows_out"]) == ("running", 1, 1)
+    assert operator["ms"].keys() == {"read", "step", "write"}
+    assert seen["ms"]["batch"] > 0
+    assert 'headwater_pipeline_rows_total{query="' + seen["id"] in text
+
+
+def _ended(url: str) -> dict[str, Any] | None:
+    with urlopen(url) as page:
+        queries = [one for one in json.load(page)["queries"] if one["status"] == "stopped"]
+    return queries[0] if queries else None

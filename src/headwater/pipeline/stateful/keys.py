@@ -150,7 +150,8 @@ class _Float(_Fixed):
 
     def unbits(self, bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
         native, top = bits.astype(bits.dtype.newbyteorder("=")), self._flip_mask()
-        return np.where(native & top, native ^ top, ~native)
+        found = np.where(native & top, native ^ top, ~native)
+        return np.asarray(found.view(np.float64 if found.dtype.itemsize == 8 else np.float32))
 
 
 class _Text:

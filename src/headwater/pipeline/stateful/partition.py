@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from headwater.pipeline.stateful.base import Base, Change, Changes, MemoryBase, Undone
@@ -94,10 +95,11 @@ class Partition:
 
     def commit(self, version: Version, metrics: Mapping[str, Any] | None = None) -> Header:
         """Make the state's changes version N+1, once, whoever else does the same."""
+        started = perf_counter()
         changes = version.state.changes()
         step = self.history.step(version.next, version.digest, version.tables, changes, metrics or {})
         written = self._write(version, step)
-        self._advance(version, changes, step, written)
+        self._advance(version, changes, step, written, (perf_counter() - started) * 1000)
         return step.header
 
     def _write(self, version: Version, step: Step) -> int:
@@ -115,7 +117,7 @@ class Partition:
             )
         return self.history.write(step)
 
-    def _advance(self, version: Version, changes: Changes, step: Step, written: int) -> None:
+    def _advance(self, version: Version, changes: Changes, step: Step, written: int, ms: float) -> None:
         store = open_store(self.store_path, self._store_bytes_max)
         before = Mark(version.number, version.digest)
         at = version.store_mark
@@ -125,6 +127,7 @@ class Partition:
             version.tables,
             at.versions_since + 1,
             at.bytes_since + written,
+            ms,
         )
         if store.commit([before], [changes], mark):
             self._snapshot_if_due(store, mark)

@@ -59,7 +59,7 @@ def read_state(
         parts.append(rows.append_column(IN_PARTITION, pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows)))
     if not parts:
         raise BadOption(f"{files.where}: the operator {operator!r} has no state yet")
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts).combine_chunks()  # Spark stops reading at an empty chunk
 
 
 def state_dataframe(
@@ -158,11 +158,16 @@ def _targets(spark: SparkSession, tables: list[pa.Table], key: Sequence[str], pa
             )
         return []
     routed = F.pmod(F.hash(*(F.col(f"`{name}`") for name in key)), F.lit(partitions)).alias("target")
-    numbered = [table.select(list(key)).append_column("_row", pa.array(range(len(table)))) for table in tables]
-    return [
-        np.asarray(spark.createDataFrame(one).select("_row", routed).orderBy("_row").toArrow()["target"].to_numpy())
-        for one in numbered
-    ]
+    return [_routed(spark, table.select(list(key)), routed) for table in tables]
+
+
+def _routed(spark: SparkSession, keys: pa.Table, target: Any) -> Any:
+    """The targets of the rows, in their order."""
+    numbered = keys.append_column("_row", pa.array(range(len(keys)))).combine_chunks()
+    found = spark.createDataFrame(numbered).select("_row", target).orderBy("_row").toArrow()
+    if found["_row"].to_pylist() != list(range(len(keys))):
+        raise StateMismatch(f"Spark gave {len(found)} of {len(keys)} rows back: nothing was changed")
+    return np.asarray(found["target"].to_numpy())
 
 
 def _key_of(table: str, key: Sequence[str] | Mapping[str, Sequence[str]] | None, manifest: Manifest) -> Sequence[str]:

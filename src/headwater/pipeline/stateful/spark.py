@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headwater.pipeline.stateful.operator import ONLY, SIDE
-from headwater.pipeline.stateful.plan import Plan
+from headwater.pipeline.stateful.plan import Plan, StateOptions
 from headwater.pipeline.stateful.workers import copartitioned_task, marking_task, task
 from headwater.pipeline.time.clocks import CLOCK_OFFSET, CLOCK_SUSPECT, OCCURRED, DeviceClock, corrected_schema
 from headwater.pipeline.time.marks import marked_schema
@@ -34,9 +34,17 @@ from headwater.pipeline.time.settings import (
     TimeSettings,
 )
 
-__all__ = ["SparkEngine"]
+__all__ = ["SparkEngine", "defined_states"]
 
 TICKS_PER_SECOND = 1  # of the merged-in tick source
+DEFINED_MAX = 1_000  # operators that a driver remembers for those who watch; the one defined longest ago is forgotten
+
+_defined: dict[tuple[str, str], StateOptions] = {}
+
+
+def defined_states() -> list[StateOptions]:
+    """Where the operators that this driver defined keep their state."""
+    return list(_defined.values())
 
 
 def rate_ticks(stream: DataFrame) -> DataFrame:
@@ -66,14 +74,17 @@ class SparkEngine:
         return bool(stream.isStreaming)
 
     def stateful(self, plan: Plan, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        if any(one.isStreaming for one in inputs.values()):
+            _remember(plan.options)
         rows = _union(inputs)
         if plan.program.time is not None and not plan.copartitioned:
             schema = self.schema(rows)
             rows = rows.mapInArrow(marking_task(plan, schema), from_arrow_schema(marked_schema(schema)))
         output = from_arrow_schema(plan.program.output)
+        schema = self.schema(rows)
         if plan.copartitioned:
-            return rows.mapInArrow(copartitioned_task(plan), output)
-        return _routed(rows, plan, list(inputs)).mapInArrow(task(plan), output)
+            return rows.mapInArrow(copartitioned_task(plan, schema), output)
+        return _routed(rows, plan, list(inputs)).mapInArrow(task(plan, schema), output)
 
     def timed(self, stream: DataFrame, columns: TimeColumns, settings: TimeSettings) -> DataFrame:
         time = F.current_timestamp() if columns.time is None else _column(columns.time)
@@ -100,6 +111,13 @@ class SparkEngine:
         }
         names = [name for name in corrected_schema(self.schema(stream)).names if name not in added]
         return stream.select(*map(_column, names), *(value.alias(name) for name, value in added.items()))
+
+
+def _remember(options: StateOptions) -> None:
+    _defined.pop((options.checkpoint, options.name), None)
+    _defined[options.checkpoint, options.name] = options
+    if len(_defined) > DEFINED_MAX:
+        del _defined[next(iter(_defined))]
 
 
 def _column(name: str) -> Any:

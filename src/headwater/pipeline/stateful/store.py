@@ -46,18 +46,18 @@ class Mark:
     tables: tuple[TableHistory, ...] = ()
     versions_since: int = 0  # changelogs written since the last snapshot
     bytes_since: int = 0  # and their bytes
+    write_ms: float = 0.0  # how long it took to write the changelog that led here
 
     def to_bytes(self, boot: str) -> bytes:
         tables = [table.to_json() for table in self.tables]
-        return json.dumps(
-            [boot, self.version, self.digest, tables, self.versions_since, self.bytes_since], separators=(",", ":")
-        ).encode()
+        since = [self.versions_since, self.bytes_since, round(self.write_ms, 2)]
+        return json.dumps([boot, self.version, self.digest, tables, *since], separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> tuple[str, Mark]:
-        boot, version, digest, tables, versions_since, bytes_since = json.loads(raw)
+        boot, version, digest, tables, *since = json.loads(raw)
         histories = tuple(TableHistory.from_json(table) for table in tables)
-        return boot, cls(version, digest, histories, versions_since, bytes_since)
+        return boot, cls(version, digest, histories, *since)
 
 
 class Reading:

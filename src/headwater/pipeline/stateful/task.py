@@ -51,11 +51,11 @@ class Program:
 
 @dataclass
 class Counts:
-    """What a task did: goes into the changelog's header, where `headwater.pipeline.stateful.metrics` reads it."""
+    """What a task did: goes into the changelog's header, where `headwater.pipeline.watching` reads it."""
 
     rows_in: int = 0
     rows_out: int = 0
-    ms: dict[str, float] = field(default_factory=lambda: {"read": 0.0, "step": 0.0})
+    ms: dict[str, float] = field(default_factory=lambda: {"read": 0.0, "step": 0.0, "write": 0.0})
     operator: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self, version: Version | None = None) -> dict[str, Any]:
@@ -125,6 +125,7 @@ class Run:
         """After the last row was given and before the task ends: the state becomes the next version."""
         counts = self._step.finish()
         counts.ms["read"] = read_ms
+        counts.ms["write"] = self._version.store_mark.write_ms  # of the batch before: this one's is not over yet
         self._partition.commit(self._version, counts.as_json(self._version))
 
 

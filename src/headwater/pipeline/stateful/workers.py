@@ -36,12 +36,12 @@ def marking_task(plan: Plan, schema: pa.Schema) -> Task:
     return mark
 
 
-def task(plan: Plan) -> Task:
-    """One partition of the operator, whose rows the exchange brought together."""
+def task(plan: Plan, schema: pa.Schema) -> Task:
+    """One partition of the operator, whose rows (of the `schema`) the exchange brought together."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         where = _here()
-        tables = _tables(batches)
+        tables = _tables(batches, schema)
         if where.batch is None:
             results = run_in_memory(plan.program, tables)
         else:
@@ -53,11 +53,11 @@ def task(plan: Plan) -> Task:
     return run
 
 
-def copartitioned_task(plan: Plan) -> Task:
+def copartitioned_task(plan: Plan, schema: pa.Schema) -> Task:
     """A task of the source's own."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = _tables(batches)
+        tables = _tables(batches, schema)
         for table in run_copartitioned(plan, tables if plan.realtime else iter([whole(tables)])):
             yield from table.to_batches()
 
@@ -114,5 +114,11 @@ def _here() -> _Where:
     return _Where(query or "", None if batch is None else int(batch), context.partitionId())
 
 
-def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    return (pa.Table.from_batches([batch]) for batch in batches)
+def _tables(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows as they come; an empty table when none come, because the step is called all the same."""
+    came = False
+    for batch in batches:
+        came = True
+        yield pa.Table.from_batches([batch])
+    if not came:
+        yield schema.empty_table()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -68,6 +69,7 @@ class _OnSpark:
         elif isinstance(node, Corrected):
             made = engine.device_time(self._frame(node.input, done), node.clock)
         else:
+            _ship(node)
             made = engine.stateful(self._placed(node), {n: self._frame(one, done) for n, one in node.inputs.items()})
         done[id(node)] = made
         return made
@@ -109,3 +111,12 @@ class _OnSpark:
                 os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
         reader = self.spark.readStream.schema(from_arrow_schema(schema)).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(folder))
+
+
+def _ship(node: Applied) -> None:
+    """Send the operator's own code with it: a test's module is not there for Spark's workers to import."""
+    from pyspark import cloudpickle
+
+    module = type(node.plan.program.operator).__module__
+    if module.partition(".")[0] != "headwater":
+        cloudpickle.register_pickle_by_value(sys.modules[module])  # type: ignore[no-untyped-call]
