@@ -80,6 +80,19 @@ class Definition:
     def open_store(self) -> Store:
         return open_store(self.store, self.name, self.options)
 
+    def to_flat(self) -> dict[str, Any]:
+        """What `of` takes, without what is as by default: for a catalog, or to show."""
+        flat: dict[str, Any] = {"topics": list(self.topics), "store": self.store}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name not in ("name", "topics", "store", "mapping") and value not in ((), {}, None, f.default):
+                flat[f.name] = list(value) if isinstance(value, tuple) else value
+        for word in _MAPPING:
+            value = getattr(self.mapping, word)
+            if value:
+                flat[word] = _function_name(value) if word == "function" else value
+        return flat
+
     def digest(self) -> str:
         """Equal for definitions that make the same rows of the same records."""
         rows = [self.topics, self.key, self.format, dict(self.options), _function_name(self.mapping.function)]

@@ -77,6 +77,10 @@ class Follower:
         self._thread.start()
         return self
 
+    def request_stop(self) -> None:
+        """Have it end, without waiting for it."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Commit the batch in hand and end."""
         self._stopping.set()

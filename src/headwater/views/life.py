@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from headwater.views.errors import BadView
 from headwater.views.stores import Catalog, Version
 
-__all__ = ["activate", "add_version", "building", "forget"]
+__all__ = ["activate", "add_version", "building", "forget", "ready"]
 
 
-def add_version(catalog: Catalog, digest: str, now_ms: int) -> Catalog:
+def add_version(catalog: Catalog, digest: str, now_ms: int, definition: Mapping[str, Any] | None = None) -> Catalog:
     """One more version, still to be built; the first one is active at once, since there is nothing else to read."""
     number = catalog.last + 1
     first = not catalog.versions
-    version = Version(number, "ready" if first else "building", digest, now_ms)
+    version = Version(number, "ready" if first else "building", digest, now_ms, definition or {})
     versions = {**catalog.versions, number: version}
     return Catalog(active=number if first else catalog.active, versions=versions, last=number)
 
@@ -26,6 +28,12 @@ def activate(catalog: Catalog, number: int) -> Catalog:
         raise BadView(f"there is no version {number}; there are {', '.join(map(str, catalog.versions)) or 'none'}")
     versions = {**catalog.versions, number: replace(found, state="ready")}
     return replace(catalog, active=number, versions=versions)
+
+
+def ready(catalog: Catalog, number: int) -> Catalog:
+    """This version is built; readers still get the one they had."""
+    found = catalog.versions[number]
+    return replace(catalog, versions={**catalog.versions, number: replace(found, state="ready")})
 
 
 def forget(catalog: Catalog, number: int) -> Catalog:

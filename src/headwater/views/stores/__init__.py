@@ -42,12 +42,16 @@ STORES = {
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a view: `building` until a rebuild has caught up; `digest` says which definition it follows."""
+    """One version of a view: `building` until a rebuild has caught up.
+
+    It keeps following the definition it was made with, whatever the declaration says by now; `digest` tells them apart.
+    """
 
     number: int
     state: VersionState
     digest: str
     created_ms: int
+    definition: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
