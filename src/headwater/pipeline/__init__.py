@@ -9,10 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.pipeline.formats import Avro as Avro
     from headwater.pipeline.formats import Binary as Binary
     from headwater.pipeline.formats import Debezium as Debezium
     from headwater.pipeline.formats import Format as Format
     from headwater.pipeline.formats import Json as Json
+    from headwater.pipeline.formats import Protobuf as Protobuf
+    from headwater.pipeline.formats import Registry as Registry
     from headwater.pipeline.formats import Text as Text
     from headwater.pipeline.records import to_records as to_records
     from headwater.pipeline.sessions import prepare_session as prepare_session
@@ -24,10 +27,13 @@ if TYPE_CHECKING:
 
 # public name -> the module that defines it
 _EXPORTS = {
+    "Avro": "headwater.pipeline.formats",
     "Binary": "headwater.pipeline.formats",
     "Debezium": "headwater.pipeline.formats",
     "Format": "headwater.pipeline.formats",
     "Json": "headwater.pipeline.formats",
+    "Protobuf": "headwater.pipeline.formats",
+    "Registry": "headwater.pipeline.formats",
     "Text": "headwater.pipeline.formats",
     "prepare_session": "headwater.pipeline.sessions",
     "session": "headwater.pipeline.sessions",
@@ -39,10 +45,13 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "Avro",
     "Binary",
     "Debezium",
     "Format",
     "Json",
+    "Protobuf",
+    "Registry",
     "Text",
     "prepare_session",
     "session",

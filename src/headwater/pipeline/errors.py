@@ -13,6 +13,7 @@ __all__ = [
     "CheckpointConflict",
     "DefinitionError",
     "JarsMissing",
+    "RegistryFailed",
     "UnknownColumn",
     "WriteFailed",
     "WrongType",
@@ -53,3 +54,7 @@ class CheckpointConflict(BadInput):
 
 class WriteFailed(EnvironmentFailed):
     """The broker did not take a batch; nothing of it is visible to committed readers."""
+
+
+class RegistryFailed(EnvironmentFailed):
+    """A schema registry does not answer, or refuses to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipeline.formats.registries import framed, serving
 
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.formats import Format, Json, Text
@@ -61,3 +62,34 @@ def test_text_is_utf8_or_bad(spark: SparkSession) -> None:
 def test_a_schema_that_spark_cannot_read_is_refused_at_once() -> None:
     with pytest.raises(BadOption, match="the schema 'id bigbang' cannot be read"):
         Json("id bigbang").schema(["t"], "value")
+
+
+def test_a_json_schema_from_a_registry_gives_the_columns(spark: SparkSession) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "at": {"type": ["null", "string"], "format": "date-time"},
+            "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}},
+        },
+        "required": ["id", "at"],
+        "$defs": {"line": {"type": "object", "properties": {"sku": {"type": "string"}, "n": {"type": "number"}}}},
+    }
+    with serving() as schemas:
+        number = schemas.add("t-value", schema, "JSON")
+        format_ = Json(registry=schemas.registry)
+        found = decode(
+            spark,
+            format_,
+            framed(number, b'{"id": 1, "lines": [{"sku": "a", "n": 1.5}]}'),
+            framed(number, b'{"at": null}'),
+            b'{"id": 1}',
+        )
+        columns = format_.schema(["t"], "value").simpleString()
+    assert columns == "struct<id:bigint,at:timestamp,lines:array<struct<sku:string,n:double>>>"
+    assert (found[0][0].id, found[0][0].lines[0].n) == (1, 1.5)
+    assert [reason for _, reason in found] == [
+        None,
+        "the value has no field 'id', which is required",
+        "the value is not a JSON object: ",
+    ]

@@ -4,9 +4,12 @@
 a batch at a time in Python workers.
 """
 
+from headwater.pipeline.formats.avro import Avro
 from headwater.pipeline.formats.base import Format
 from headwater.pipeline.formats.debezium import Debezium
 from headwater.pipeline.formats.json import Json
 from headwater.pipeline.formats.plain import Binary, Text
+from headwater.pipeline.formats.protobuf import Protobuf
+from headwater.pipeline.formats.registry import Registry
 
-__all__ = ["Binary", "Debezium", "Format", "Json", "Text"]
+__all__ = ["Avro", "Binary", "Debezium", "Format", "Json", "Protobuf", "Registry", "Text"]

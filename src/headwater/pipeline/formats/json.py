@@ -15,6 +15,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.formats.base import DECODED, EXCERPT_CHARACTERS, REASON, Format, struct_of
+from headwater.pipeline.formats.jsonschema import struct_of_json_schema
+from headwater.pipeline.formats.registry import FRAME_BYTES, Registry
 
 __all__ = ["Json", "parsed_json"]
 
@@ -23,15 +25,34 @@ _CORRUPT = "_headwater_corrupt"  # from_json's column for the text it could not 
 
 @dataclass(frozen=True, slots=True)
 class Json(Format):
-    """Objects with the columns of `fields`: a StructType, or Spark's DDL ("id bigint not null, name string")."""
+    """Objects with the columns of `fields`: a StructType, or Spark's DDL ("id bigint not null, name string").
 
-    fields: StructType | str
+    Or with those of a JSON Schema: `Json(registry=Registry(...))`.
+    """
+
+    fields: StructType | str | None = None
+    registry: Registry | None = None
+    subject: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.fields is None) == (self.registry is None):
+            raise BadOption("Json: give the columns, or registry=Registry(...), one of the two")
 
     def schema(self, topics: Sequence[str], part: str) -> StructType:
-        return struct_of(self.fields, "Json")
+        if self.registry is None:
+            return struct_of(self.fields or "", "Json")
+        found = self.registry.of_topics(topics, part, self.subject)
+        if found.kind != "JSON":
+            raise BadOption(f"Json: schema {found.number} of {', '.join(topics)} is {found.kind}")
+        return struct_of_json_schema(found.text)
 
     def decoded(self, df: DataFrame, column: str, topics: Sequence[str]) -> DataFrame:
-        return parsed_json(df, column, self.schema(topics, column), F.col(column))
+        schema, raw = self.schema(topics, column), F.col(column)
+        if self.registry is None:
+            return parsed_json(df, column, schema, raw)
+        framed = F.substring(raw, 1, 1) == F.lit(b"\0")
+        body = F.when(framed, F.expr(f"substring({column}, {FRAME_BYTES + 1})")).otherwise(F.lit(b""))
+        return parsed_json(df, column, schema, F.when(raw.isNotNull(), body))
 
 
 def parsed_json(df: DataFrame, column: str, schema: StructType, content: Column) -> DataFrame:
