@@ -218,10 +218,7 @@ class Cluster:
         settings = log_settings(self._config, topic.configs)
         epoch = self.leader_epoch(topic)
         for index in range(first, topic.partitions):
-            log = self._directory.get(topic.name, index)
-            if log is None:
-                log = self._directory.create(topic.name, index, settings, topic.id)
-            log.settings = settings
+            log = self._directory.create(topic.name, index, settings, topic.id)
             self._logs.add(log, max(epoch, log.leader_epoch))
 
     def _apply_settings(self, topic: Topic) -> None:

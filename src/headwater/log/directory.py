@@ -36,12 +36,13 @@ from headwater.log.compaction import CompactionSettings
 from headwater.log.context import Context
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.files import read_whole, write_whole
-from headwater.log.groupcommit import GroupCommit
+from headwater.log.groupcommit import SYNCFS_FROM_FILES, GroupCommit
 from headwater.log.layout import METADATA_FILE
 from headwater.log.maintenance import Maintenance
 from headwater.log.partition import Name, Opened, PartitionLog
 from headwater.log.producers import Producers
 from headwater.log.recovery import RecoveryPlan, new_segment, recover_partition
+from headwater.log.segment import Segment
 from headwater.log.settings import LogSettings
 
 __all__ = ["LogDirectory"]
@@ -114,6 +115,9 @@ class LogDirectory:
         log = self.logs.get((topic, partition))
         if log is not None:
             log.settings = settings
+            if log.topic_id != topic_id:  # its file was damaged or is missing
+                log.topic_id = topic_id
+                write_whole(self.context.filesystem, f"{log.folder}/{METADATA_FILE}", encode_metadata(topic_id))
             return log
         if self._cleaned_upto_stale:  # of a deleted partition, perhaps of the same name
             self.cleaned_upto_writer()()
@@ -249,22 +253,39 @@ class LogDirectory:
     def _open_all(self) -> None:
         recovery_points = self._checkpoint(RECOVERY_POINTS)
         starts = self._checkpoint(START_OFFSETS)
+        unsynced: list[Segment] = []
         self.doomed: list[str] = []  # folders of partitions deleted before a stop
         for entry in self.context.filesystem.scan(self.path):
             if entry.is_directory and _DELETED_FOLDER.fullmatch(entry.name):
                 self.doomed.append(f"{self.path}/{entry.name}")
             elif entry.is_directory and (match := _FOLDER.fullmatch(entry.name)):
                 key = match["topic"], int(match["partition"])
-                self._open(key, starts.get(key, 0), recovery_points.get(key, 0))
+                unsynced += self._open(key, starts.get(key, 0), recovery_points.get(key, 0))
+        self._sync(unsynced)
 
-    def _open(self, key: tuple[str, int], start: int, recovery_point: int) -> None:
+    def _sync(self, segments: list[Segment]) -> None:
+        """A killed process leaves what it wrote to the system: it counts as durable from now on, so it must be."""
+        filesystem = self.context.filesystem
+        if len(segments) > SYNCFS_FROM_FILES:
+            filesystem.sync_filesystem(self._lock_fd)
+            return
+        for segment in segments:
+            filesystem.datasync(segment.file.descriptor())
+            filesystem.sync_directory(segment.folder)
+
+    def _open(self, key: tuple[str, int], start: int, recovery_point: int) -> list[Segment]:
+        """The segments of it that have to be synced."""
         topic, partition = key
         folder = f"{self.path}/{topic}-{partition}"
         filesystem = self.context.filesystem
         metadata = f"{folder}/{METADATA_FILE}"
         topic_id = UUID(int=0)
         if filesystem.exists(metadata):
-            topic_id = decode_metadata(read_whole(filesystem, metadata), metadata)
+            try:
+                topic_id = decode_metadata(read_whole(filesystem, metadata), metadata)
+            except Corrupted as finding:  # who knows the topic gives it again
+                _log.warning("%s", finding)
+                self.findings.append(finding)
         found = recover_partition(
             self.context,
             RecoveryPlan(
@@ -282,3 +303,4 @@ class LogDirectory:
             found.segments, found.producers, found.epochs, start, found.log_end, min(recovery_point, found.log_end)
         )
         self.logs[key] = PartitionLog(self.context, Name(topic, partition, topic_id, folder), self.settings, opened)
+        return found.unsynced

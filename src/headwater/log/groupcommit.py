@@ -19,7 +19,7 @@ from headwater.log.durability import SyncJob
 from headwater.log.partition import PartitionLog
 from headwater.log.results import StorageFailed
 
-__all__ = ["GroupCommit"]
+__all__ = ["SYNCFS_FROM_FILES", "GroupCommit"]
 
 SYNC_THREADS = 2  # one syncs while the other collects; more only split what could have been shared
 LOGS_PER_ROUND_MAX = 4096  # logs taken by one thread at once

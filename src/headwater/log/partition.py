@@ -410,7 +410,6 @@ class PartitionLog:
         segment = Segment(self.context, self.folder, self._end, {})
         for file in segment.files()[:3]:
             file.descriptor()
-        segment.gaps = self.segments[-1].gaps
         self.durability.folder_changed()
         self.segments.append(segment)
         self.bases.append(self._end)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import Corrupted
 from headwater.log.regions import FileRegion
 from headwater.log.results import OffsetOutOfRange, Slice
-from headwater.log.scanning import BadBatch, corrupted, headers
+from headwater.log.scanning import BadBatch, Found, corrupted, headers
 from headwater.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -62,6 +62,20 @@ def _older_region(
         found = log.segments[number].locate(offset)
     if found is None or found.header[0] >= limit:
         return number, offset, 0, 0
+    try:
+        return _region_from(log, number, found, limit, (max_bytes, at_least_one))
+    except Corrupted:
+        beyond = log.segments[number].locate_beyond(found.position, offset)
+        if beyond is None or beyond.header[0] >= limit:
+            raise
+        return _region_from(log, number, beyond, limit, (max_bytes, at_least_one))
+
+
+def _region_from(
+    log: PartitionLog, number: int, found: Found, limit: int, bounds: tuple[int, bool]
+) -> tuple[int, int, int, int]:
+    """From a batch of a segment on. `bounds`: bytes at most, but at least one batch."""
+    max_bytes, at_least_one = bounds
     segment = log.segments[number]
     base, position, first_end = found.header[0], found.position, found.position + found.size
     stop = _limit_position(log, number, limit)

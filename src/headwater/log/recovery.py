@@ -45,6 +45,8 @@ from headwater.log.snapshots import decode_snapshot
 from headwater.wire.batches import decode_marker
 from headwater.wire.errors import CorruptBatch
 
+RELATIVE_OFFSET_MAX = 2**31 - 1  # what an index entry can say
+
 __all__ = ["Recovery", "RecoveryPlan", "recover_partition"]
 
 _log = logging.getLogger("headwater.log")
@@ -60,6 +62,8 @@ class Recovery:
     log_end: int
     findings: list[Corrupted] = field(default_factory=list)  # damage; the torn tail of a crash too
     scanned_bytes: int = 0
+    epochs_from_file: bool = False
+    unsynced: list[Segment] = field(default_factory=list)  # that may be in the system's memory only, names included
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ class RecoveryPlan:
 
 def recover_partition(context: Context, plan: RecoveryPlan) -> Recovery:
     segments, without_indexes = _segments(context, plan)
-    recovery = Recovery(segments, Producers(), _epochs(context, plan.folder), 0)
+    recovery = Recovery(segments, Producers(), LeaderEpochs(), 0)
+    _load_epochs(context, recovery, plan.folder)
     _reindex(recovery, without_indexes, plan.index_interval_bytes)
     recovery_point = max(plan.recovery_point, segments[0].base_offset)
     snapshot_offset = _load_snapshot(context, recovery, plan.folder, recovery_point)
@@ -111,7 +116,7 @@ def _segments(context: Context, plan: RecoveryPlan) -> tuple[list[Segment], list
     segments = [Segment(context, folder, base, sizes[base]) for base in bases]
     if not segments:
         segments = [new_segment(context, folder, plan.start)]
-    for segment in segments:
+    for segment in segments[:-1]:  # compaction never touches the last
         segment.gaps = plan.compacted
     return segments, [s for s in segments if s.size and not {INDEX, TIMES} <= sizes[s.base_offset].keys()]
 
@@ -133,11 +138,16 @@ def new_segment(context: Context, folder: str, base_offset: int) -> Segment:
     return segment
 
 
-def _epochs(context: Context, folder: str) -> LeaderEpochs:
+def _load_epochs(context: Context, recovery: Recovery, folder: str) -> None:
+    """From their file, which is written before the first batch of an epoch; without it, from the batches read."""
     path = f"{folder}/{EPOCHS_FILE}"
     if not context.filesystem.exists(path):
-        return LeaderEpochs()
-    return LeaderEpochs.decoded(read_whole(context.filesystem, path), path)
+        return
+    try:
+        recovery.epochs = LeaderEpochs.decoded(read_whole(context.filesystem, path), path)
+        recovery.epochs_from_file = True
+    except Corrupted as finding:
+        recovery.findings.append(finding)
 
 
 def _end_by_headers(segment: Segment) -> int | None:
@@ -196,7 +206,10 @@ class _Scan:
         end = segments[0].base_offset
         for segment, following in zip(segments, [s.base_offset for s in segments[1:]] + [None], strict=True):
             if following is None or following > self._recovery_point:
-                end = self._check(segment)
+                before = self._recovery.scanned_bytes
+                end = self._check(segment, following or segment.base_offset + RELATIVE_OFFSET_MAX)
+                if self._recovery.scanned_bytes > before or segment.base_offset >= self._recovery_point:
+                    self._recovery.unsynced.append(segment)
                 if following is not None and end < following and not segment.gaps:
                     self._missing(segment, end, following)
             elif following > self._snapshot_offset:
@@ -216,8 +229,8 @@ class _Scan:
         self._missing(segments[-1], end, self._recovery_point)
         segments.append(new_segment(self._context, self._plan.folder, self._recovery_point))
 
-    def _check(self, segment: Segment) -> int:
-        """Verify a segment from the recovery point on; where its offsets end."""
+    def _check(self, segment: Segment, limit: int) -> int:
+        """Verify a segment, all of whose offsets are below the limit, from the recovery point on; where they end."""
         position, expected = self._trusted_start(segment)
         segment.aborted.truncate(max(expected, self._recovery_point))
         while position < segment.size:
@@ -226,7 +239,8 @@ class _Scan:
                     self._accept(segment, found)
                     position, expected = found.position + found.size, found.next_offset
             except BadBatch as bad:
-                following = find_batch_after(segment.file, bad.position, segment.size, expected)
+                possible = range(expected + 1, limit)
+                following = find_batch_after(segment.file, bad.position + 1, segment.size, possible)
                 if following is None:
                     self._cut_tail(segment, bad, expected)
                     break
@@ -255,7 +269,7 @@ class _Scan:
         segment.note(found.position, found.size, last, found.header[8], self._plan.index_interval_bytes)
         segment.verified.appended(found.position, found.position + found.size)
         self._recovery.scanned_bytes += found.size
-        if found.header[2] >= 0:
+        if found.header[2] >= 0 and not self._recovery.epochs_from_file:
             self._recovery.epochs.assign(found.header[2], found.header[0])
         self._replay(segment, found, found.content)
 

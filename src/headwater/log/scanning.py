@@ -103,8 +103,8 @@ def _size_at(file: LogFile, position: int, stop: int) -> int:
     return size if HEADER_SIZE <= size <= stop - position else 0
 
 
-def find_batch_after(file: LogFile, start: int, stop: int, beyond: int) -> Found | None:
-    """The first whole, correct batch at any byte after `start` whose offset is greater than `beyond`.
+def find_batch_after(file: LogFile, start: int, stop: int, offsets: range) -> Found | None:
+    """The first whole, correct batch at any byte from `start` on whose base offset is one of `offsets`.
 
     Tells a torn tail (there is none) from damage in the middle. Only looked for when a scan has failed.
     """
@@ -114,7 +114,7 @@ def find_batch_after(file: LogFile, start: int, stop: int, beyond: int) -> Found
         chunk = file.read(min(SCAN_CHUNK + overlap, stop - position), position)
         at = chunk.find(MAGIC, LENGTH_FROM + 4)
         while at >= 0 and at - 16 < SCAN_CHUNK:
-            found = _batch_at(file, position + at - 16, stop, beyond)
+            found = _batch_at(file, position + at - 16, stop, offsets)
             if found is not None:
                 return found
             at = chunk.find(MAGIC, at + 1)
@@ -122,12 +122,12 @@ def find_batch_after(file: LogFile, start: int, stop: int, beyond: int) -> Found
     return None
 
 
-def _batch_at(file: LogFile, position: int, stop: int, beyond: int) -> Found | None:
+def _batch_at(file: LogFile, position: int, stop: int, offsets: range) -> Found | None:
     try:
         header, size = parse(file.read(HEADER_SIZE, position), 0, position, stop)
     except BadBatch:
         return None
-    if header[0] <= beyond or header[12] <= 0:
+    if header[0] not in offsets or header[12] <= 0:
         return None
     content = file.read(size, position)
     if google_crc32c.value(content[CRC_FROM:]) != header[4]:

@@ -6,7 +6,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from headwater.errors import Corrupted
 from headwater.log.aborted import AbortedIndex
@@ -14,7 +14,7 @@ from headwater.log.context import Context
 from headwater.log.files import LogFile
 from headwater.log.indexes import OffsetIndex, TimeIndex
 from headwater.log.layout import ABORTED, DELETED, HEADER_SIZE, INDEX, LOG, TIMES, segment_name
-from headwater.log.scanning import BadBatch, Found, corrupted, headers, parse, whole_batches
+from headwater.log.scanning import BadBatch, Found, corrupted, find_batch_after, headers, parse, whole_batches
 from headwater.log.verified import VerifiedRanges
 
 __all__ = ["Segment"]
@@ -114,20 +114,51 @@ class Segment:
     def locate(self, offset: int) -> Found | None:
         """The batch that contains `offset`, or the first one after it; None when all are before it.
 
-        Starts at an index entry that proves itself, otherwise at the beginning; checks order on the way.
+        Starts at an index entry that proves itself, otherwise at the beginning; checks order on the way. Damage is
+        stepped over when correct batches up to `offset` follow it, otherwise it is Corrupted.
         """
+        return self._locate_from(self.start_near(offset), offset)
+
+    def locate_beyond(self, damage: int, offset: int) -> Found | None:
+        """The same, when the batch found is not what was written: its header may have claimed too many offsets."""
+        beyond = find_batch_after(self.file, damage + 1, self.size, range(self.base_offset, offset + 1))
+        return None if beyond is None else self._locate_from(beyond.position, offset)
+
+    def _locate_from(self, position: int, offset: int) -> Found | None:
+        damage: Corrupted | None = None  # the first that was met
+        while True:
+            last = position
+            try:
+                for found in self._in_order(position):
+                    if found.next_offset > offset:
+                        return found
+                    last = found.position
+                return None
+            except BadBatch as bad:
+                cause = self._cause(bad, last)
+                damage = damage or corrupted(self.file, cause)
+                beyond = find_batch_after(self.file, cause.position + 1, self.size, range(self.base_offset, offset + 1))
+                if beyond is None:
+                    raise damage from None
+                position = beyond.position
+
+    def _cause(self, bad: BadBatch, before: int) -> BadBatch:
+        """Where headers stop making sense, the batch before may be what is damaged: its length says where they are."""
         try:
-            expected = None
-            for found in headers(self.file, self.start_near(offset), self.size):
-                base = found.header[0]
-                if expected is not None and (base < expected or (base > expected and not self.gaps)):
-                    raise BadBatch(found.position, f"a batch has offset {base} where {expected} is next", whole=True)
-                expected = found.next_offset
-                if expected > offset:
-                    return found
-        except BadBatch as bad:
-            raise corrupted(self.file, bad) from None
-        return None
+            next(whole_batches(self.file, before, self.size, None, gaps=True), None)
+        except BadBatch as earlier:
+            return earlier
+        return bad
+
+    def _in_order(self, position: int) -> Iterator[Found]:
+        """By header, from a batch that is known to begin at `position`, or from the segment's beginning."""
+        expected = self.base_offset if position == 0 else None
+        for found in headers(self.file, position, self.size):
+            base = found.header[0]
+            if expected is not None and (base < expected or (base > expected and not self.gaps)):
+                raise BadBatch(found.position, f"a batch has offset {base} where {expected} is next", whole=True)
+            expected = found.next_offset
+            yield found
 
     def start_near(self, offset: int) -> int:
         """A position at or before the batch with `offset`, at which a batch certainly begins."""

@@ -38,7 +38,7 @@ def recover(log: PartitionLog) -> None:
             recovery_point=min(log.recovery_point, durable),
             clean=False,
             index_interval_bytes=log.settings.index_interval_bytes,
-            compacted=kept[-1].gaps,
+            compacted=any(segment.gaps for segment in kept),
         ),
     )
     log.restart_at(
