@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.broker import handlers
 from headwater.broker.call import Call, Disconnect
+from headwater.broker.complaints import Complaints
 from headwater.broker.promise import Promise, spawn
 from headwater.wire.apis import API_VERSIONS, APIS
 from headwater.wire.errors import UnsupportedVersion, WireError
@@ -47,8 +48,9 @@ class Dispatcher:
     """Serves whole frames. Errors of a client close its connection; errors of ours do too, and are logged with a
     trace."""
 
-    def __init__(self, broker: Services) -> None:
+    def __init__(self, broker: Services, complaints: Complaints) -> None:
         self._broker = broker
+        self._complaints = complaints
         self._metrics = broker.metrics
         self._handlers: dict[int, Handler] = {}
 
@@ -137,7 +139,7 @@ class Dispatcher:
 
     def _refuse(self, connection: Connection, error: WireError) -> None:
         self._metrics.error(type(error).__name__)
-        _log.warning("closing the connection of %s: %s", connection.peer, error)
+        self._complaints.warn("closing the connection of %s: %s", connection.peer, error)
         connection.close()
 
     def _failed(self, connection: Connection, header: RequestHeader, error: Exception) -> None:

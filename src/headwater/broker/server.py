@@ -15,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from headwater.broker.call import Peer
+from headwater.broker.complaints import Complaints
 from headwater.broker.connection import Connection
 from headwater.broker.dispatch import Dispatcher
 from headwater.broker.listeners import Listener
@@ -43,7 +44,8 @@ class Server:
         self.request_bytes_max = broker.config.number("socket.request.max.bytes")
         self.requests_queued_max = broker.config.number("queued.max.requests")
         self.connections: dict[int, Connection] = {}
-        self.serve = Dispatcher(broker).serve
+        self._complaints = Complaints(broker.loop)
+        self.serve = Dispatcher(broker, self._complaints).serve
         self._config = broker.config
         self._metrics = broker.metrics
         self._memory_max = broker.config.number("queued.max.request.bytes")
@@ -100,7 +102,7 @@ class Server:
         reason = self._too_many(host)
         if reason is not None:
             self._metrics.connections_refused[reason] += 1
-            _log.warning("refusing a connection from %s: %s is reached", host, reason)
+            self._complaints.warn("refusing a connection from %s: %s is reached", host, reason)
             sock.close()
             return
         sock.setblocking(False)
@@ -178,7 +180,7 @@ class Server:
 
     def refuse_frame(self, connection: Connection, reason: str) -> None:
         self._metrics.error("InvalidFrame")
-        _log.warning("closing the connection of %s: it sent %s", connection.peer, reason)
+        self._complaints.warn("closing the connection of %s: it sent %s", connection.peer, reason)
         connection.close()
 
     def closed(self, connection: Connection) -> None:

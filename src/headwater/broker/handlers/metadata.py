@@ -30,6 +30,7 @@ API_KEY = 3
 ALL_TOPIC_OPERATIONS = 0b110111111000
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
 NOT_ASKED = -2147483648
+BY_ID_FROM = 12  # versions 10 and 11 carry topic ids, but neither Kafka nor we look topics up by them
 
 
 def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -56,6 +57,8 @@ def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
 def _find(call: Call, request: MetadataRequest, wanted: MetadataRequestTopic, operations: int) -> MetadataResponseTopic:
     cluster = call.broker.cluster
     if wanted.name is None or wanted.topic_id != ZERO_UUID:
+        if call.header.api_version < BY_ID_FROM:
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=wanted.name or "")
         topic = cluster.topic_by_id(wanted.topic_id)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
