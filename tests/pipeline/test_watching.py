@@ -90,17 +90,18 @@ def test_an_ended_query_says_why() -> None:
     assert (query.as_json()["status"], query.as_json()["error"]) == ("failed", "it broke")
 
 
-def plan_of(stream: Stream, options: StateOptions) -> Plan:
+def plan_of(stream: Stream) -> Plan:
     assert isinstance(stream.node, Applied)
-    return Plan(stream.node.plan.program, options)
+    return stream.node.plan
 
 
 def test_operators_are_read_from_beside_the_checkpoint(tmp_path: Path) -> None:
     orders = StreamTest().stream("at timestamp, user string, who string")
     timed = event_time(orders, "at", delay="10 seconds", producer="who")
     options = StateOptions(str(tmp_path), "totals", 2, local_dir=str(tmp_path / "local"))
-    program = plan_of(running(timed, ["user"], {"n": count()}), options).program
-    schema = timed.schema
+    plan = plan_of(running(timed, ["user"], {"n": count()}))
+    program = plan.program
+    schema = pa.schema([timed.schema.field(name) for name in plan.columns["rows"]])
     marker = Marker(program.time or {}, schema)
     minutes = [60_000_000 * minute for minute in (10, 3, 11)]
     columns: dict[str, Any] = {"at": minutes, "user": ["a", "b", "c"], "who": ["x"] * 3, "_time": minutes}

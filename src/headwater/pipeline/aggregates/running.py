@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.pipeline.aggregates.aggregate import Aggregate, Aggregates, Grouped
+from headwater.pipeline.aggregates.functions import ORDER
 from headwater.pipeline.columns import WEIGHT
 from headwater.pipeline.emission import CLOSE, Emission, revisions, weighted_schema
 from headwater.pipeline.errors import BadOption, DefinitionError
 from headwater.pipeline.stateful.apply import stateful
-from headwater.pipeline.stateful.operator import MIN_TIME, Batch, Groups, Operator, Time, require
+from headwater.pipeline.stateful.operator import MIN_TIME, ONLY, Batch, Groups, Operator, Time, require
 from headwater.pipeline.stateful.plan import StatefulKeywords
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import State
@@ -56,6 +57,8 @@ class Running(Operator):
         (schema,) = inputs.values()
         require(schema, self.keys_of(), "running: key")
         self._aggregates = Aggregates(self._named, schema, "running")
+        kept = {column.name for one in self._named.values() for column in one.accumulators(schema)}
+        self._ordering = [name for name, _ in ORDER if name in kept]  # the columns that first and last go by
         if WEIGHT in schema.names and not self._aggregates.retracts:
             stuck = [name for name, one in self._named.items() if not one.retracts]
             raise DefinitionError(f"running: {', '.join(stuck)} cannot take rows with a negative {WEIGHT} out again")
@@ -68,6 +71,9 @@ class Running(Operator):
             self.state = (*self.state, TableSpec.of("waiting", keys, [told, *self._aggregates.state]), due)
         fields = [pa.field(c.name, c.type) for c in keys]
         return weighted_schema(pa.schema([*fields, *self._aggregates.fields]), self._emission)
+
+    def reads(self, side: str = ONLY) -> Sequence[str]:
+        return (WEIGHT, *(name for one in self._named.values() for name in one.columns), *self._ordering)
 
     def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
         groups = batch.groups(*self.keys_of())

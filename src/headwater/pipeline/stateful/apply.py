@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from headwater.pipeline.stateful.operator import ONLY, Operator
 from headwater.pipeline.stateful.plan import Plan, StatefulKeywords, StateOptions
 from headwater.pipeline.stateful.store import STORE_BYTES_MAX
 from headwater.pipeline.stateful.task import Program
-from headwater.pipeline.time.settings import TICK, TIME, TimeSettings
+from headwater.pipeline.time.settings import TICK, TIME, TIME_COLUMNS, TimeSettings
 
 __all__ = ["stateful"]
 
@@ -45,18 +46,35 @@ def stateful(
     name = where.get("name") or type(operator).__name__.strip("_").lower()
     schemas = {side: engine.schema(one) for side, one in inputs.items()}
     _check_keywords(name, where, schemas)
-    schemas = {side: _without_ticks(schema) for side, schema in schemas.items()}
     _check_keys(operator, schemas, name)
-    program = Program.of(operator, schemas, _time_settings(engine, inputs))
+    program = Program.of(operator, {k: _without_ticks(one) for k, one in schemas.items()}, _time(engine, inputs))
     _check_time(program, name)
+    columns = {side: _travelling(operator, side, schema) for side, schema in schemas.items()}
     plan = Plan(
-        program,
+        _narrowed(program, columns),
         _options(name, where, engine, inputs),
+        columns,
         where.get("copartitioned", False),
         where.get("realtime", False),
     )
     result: S = engine.stateful(plan, inputs)
     return result
+
+
+def _travelling(operator: Operator, side: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns of an input that the operator, its routing and time need."""
+    read = operator.reads(side)
+    if read is None:
+        return tuple(schema.names)
+    wanted = {*read, *operator.keys_of(side), *(TIME_COLUMNS if TIME in schema.names else (PARTITION,))}
+    return tuple(name for name in schema.names if name in wanted)
+
+
+def _narrowed(program: Program, columns: Mapping[str, Sequence[str]]) -> Program:
+    inputs = {
+        side: pa.schema([one for one in schema if one.name in columns[side]]) for side, schema in program.inputs.items()
+    }
+    return replace(program, inputs=inputs)
 
 
 def _without_ticks(schema: pa.Schema) -> pa.Schema:
@@ -129,7 +147,7 @@ def _check_keys(operator: Operator, schemas: Mapping[str, pa.Schema], name: str)
             )
 
 
-def _time_settings(engine: Engine, inputs: Mapping[str, Any]) -> dict[str, TimeSettings] | None:
+def _time(engine: Engine, inputs: Mapping[str, Any]) -> dict[str, TimeSettings] | None:
     found = {side: engine.time(one) for side, one in inputs.items()}
     kept = {side: settings for side, settings in found.items() if settings is not None}
     return kept or None

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
-__all__ = ["Base", "Change", "Changes", "MemoryBase", "Undone", "bounded"]
+__all__ = ["Base", "Change", "Changes", "Found", "MemoryBase", "Ranges", "Undone", "bounded"]
 
 Change = tuple[bytes, bytes | None, bytes | None]
 """A key with its value before and after; None is "absent"."""
 
 Changes = Mapping[str, Sequence[Change]]
 """Table -> changes sorted by key."""
+
+
+Ranges = Iterable[tuple[bytes, bytes]]
+"""Pairs (low, high)."""
+
+Found = tuple[list[tuple[bytes, bytes]], list[int]]
+"""The pairs of all ranges, range after range, and how many each has."""
 
 
 class Base(Protocol):
@@ -23,6 +31,22 @@ class Base(Protocol):
     def scan(self, table: str, low: bytes, high: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """The pairs with low <= key < high in order; an empty `high` means to the end."""
         ...
+
+
+    def scan_each(self, table: str, ranges: Ranges, reverse: bool, limit: int | None) -> Found:
+        """`scan` for each range, at most `limit` pairs of each."""
+        ...
+
+
+def one_by_one(base: Base, table: str, ranges: Ranges, reverse: bool, limit: int | None) -> Found:
+    """`scan_each` by `scan`."""
+    pairs: list[tuple[bytes, bytes]] = []
+    counts = []
+    for low, high in ranges:
+        before = len(pairs)
+        pairs.extend(islice(base.scan(table, low, high, reverse), limit))
+        counts.append(len(pairs) - before)
+    return pairs, counts
 
 
 class MemoryBase:
@@ -40,6 +64,9 @@ class MemoryBase:
         values = self._values.get(table, {})
         for key in bounded(self._order.get(table, []), low, high, reverse):
             yield key, values[key]
+
+    def scan_each(self, table: str, ranges: Ranges, reverse: bool, limit: int | None) -> Found:
+        return one_by_one(self, table, ranges, reverse, limit)
 
     def apply(self, changes: Changes) -> None:
         for table, entries in changes.items():
@@ -84,6 +111,9 @@ class Undone:
         return merged(
             below, self._before.get(table, {}), bounded(self._order.get(table, []), low, high, reverse), reverse
         )
+
+    def scan_each(self, table: str, ranges: Ranges, reverse: bool, limit: int | None) -> Found:
+        return one_by_one(self, table, ranges, reverse, limit)
 
 
 def merged(

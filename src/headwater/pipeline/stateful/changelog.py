@@ -15,7 +15,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
@@ -107,7 +107,7 @@ def digest_of(parent: str, raws: Sequence[bytes]) -> str:
 
 def encode_changes(table: int, changes: Sequence[Change]) -> bytes:
     """A block's entries of one table: table number, count, three columns of lengths, then the bytes."""
-    keys, befores, afters = ([change[i] for change in changes] for i in range(3))
+    keys, befores, afters = zip(*changes, strict=True) if changes else ((), (), ())
     pieces = [_COUNT.pack(table), _COUNT.pack(len(changes))]
     pieces += [_lengths(column) for column in (keys, befores, afters)]
     for column in (keys, befores, afters):
@@ -127,8 +127,10 @@ def decode_changes(raw: bytes) -> tuple[int, list[Change]]:
 
 
 def _lengths(values: Sequence[bytes | None]) -> bytes:
-    lengths = (_ABSENT if value is None else len(value) for value in values)
-    return np.fromiter(lengths, dtype="<u4", count=len(values)).tobytes()
+    if None not in values:
+        return np.fromiter(map(len, cast("Sequence[bytes]", values)), dtype="<u4", count=len(values)).tobytes()
+    lengths = [_ABSENT if value is None else len(value) for value in values]
+    return np.array(lengths, dtype="<u4").tobytes()
 
 
 def _values(raw: bytes, lengths: Any, position: int) -> tuple[list[bytes | None], int]:

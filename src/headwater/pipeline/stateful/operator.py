@@ -158,6 +158,13 @@ class Operator(ABC):
     def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
         """The rows that follow from this batch; changes to `state` are kept."""
 
+    def reads(self, side: str = ONLY) -> Sequence[str] | None:
+        """The columns of an input that `step` looks at beside its key and the time; None is all. Asked after `output`.
+
+        Only these travel to the step: an operator that reads two columns of fifty is an operator on two columns.
+        """
+        return None
+
     def keys_of(self, side: str = ONLY) -> tuple[str, ...]:
         return tuple(self.key[side]) if isinstance(self.key, Mapping) else tuple(self.key)
 

@@ -93,5 +93,6 @@ class Plan:
 
     program: Program
     options: StateOptions
+    columns: Mapping[str, tuple[str, ...]]  # of each input, those that travel to the step
     copartitioned: bool = False
     realtime: bool = False

@@ -76,7 +76,7 @@ class SparkEngine:
     def stateful(self, plan: Plan, inputs: Mapping[str, DataFrame]) -> DataFrame:
         if any(one.isStreaming for one in inputs.values()):
             _remember(plan.options)
-        rows = _union(inputs)
+        rows = _union({side: one.select(*map(_column, plan.columns[side])) for side, one in inputs.items()})
         if plan.program.time is not None and not plan.copartitioned:
             schema = self.schema(rows)
             rows = rows.mapInArrow(marking_task(plan, schema), from_arrow_schema(marked_schema(schema)))

@@ -102,9 +102,12 @@ class StateTable:
         starts = self._keys.encode({n: _column(prefixes, n) for n in prefix}, len(prefix))
         lows = self._bounds(starts, len(prefix), low, default=None)
         highs = self._bounds(starts, len(prefix), high, default=successor)
-        pairs: list[tuple[bytes, bytes]] = []
-        counts = []
-        for start, end in zip(lows, highs, strict=True):
+        ranges = zip(lows, highs, strict=True)
+        if not self._written:
+            pairs, counts = self._base.scan_each(self.name, ranges, reverse, limit)
+            return self._decoded(pairs, np.repeat(np.arange(len(starts)), counts))
+        pairs, counts = [], []
+        for start, end in ranges:
             before = len(pairs)
             pairs.extend(islice(self._scan(start, end, reverse), limit))
             counts.append(len(pairs) - before)

@@ -21,7 +21,7 @@ from typing import Any
 
 import lmdb
 
-from headwater.pipeline.stateful.base import Change, Changes
+from headwater.pipeline.stateful.base import Change, Changes, Found, Ranges
 from headwater.pipeline.stateful.changelog import ROOT
 from headwater.pipeline.stateful.errors import StateFull
 from headwater.pipeline.stateful.schema import TableHistory
@@ -81,6 +81,14 @@ class Reading:
         cursor = self._transaction.cursor(database)
         return _backward(cursor, low, high) if reverse else _forward(cursor, low, high)
 
+    def scan_each(self, table: str, ranges: Ranges, reverse: bool, limit: int | None) -> Found:
+        """As `scan` for each range, with one cursor: cheapest when the ranges are in order."""
+        database = self._databases.get(table)
+        if database is None:
+            return [], [0 for _ in ranges]
+        cursor = self._transaction.cursor(database)
+        return _backward_each(cursor, ranges, limit) if reverse else _forward_each(cursor, ranges, limit)
+
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Table -> (rows, bytes); costs nothing that grows with the state."""
         return {
@@ -118,6 +126,38 @@ def _backward(cursor: Any, low: bytes, high: bytes) -> Iterator[tuple[bytes, byt
         if pair[0] < low:
             return
         yield pair
+
+
+def _forward_each(cursor: Any, ranges: Ranges, limit: int | None) -> Found:
+    pairs: list[tuple[bytes, bytes]] = []
+    counts = []
+    for low, high in ranges:
+        before = len(pairs)
+        found = cursor.set_range(low) if low else cursor.first()
+        while found and len(pairs) - before != limit:
+            pair = cursor.item()
+            if high and pair[0] >= high:
+                break
+            pairs.append(pair)
+            found = cursor.next()
+        counts.append(len(pairs) - before)
+    return pairs, counts
+
+
+def _backward_each(cursor: Any, ranges: Ranges, limit: int | None) -> Found:
+    pairs: list[tuple[bytes, bytes]] = []
+    counts = []
+    for low, high in ranges:
+        before = len(pairs)
+        found = cursor.prev() if high and cursor.set_range(high) else cursor.last()
+        while found and len(pairs) - before != limit:
+            pair = cursor.item()
+            if pair[0] < low:
+                break
+            pairs.append(pair)
+            found = cursor.prev()
+        counts.append(len(pairs) - before)
+    return pairs, counts
 
 
 class Store:

@@ -63,7 +63,10 @@ class MemoryRun:
             return _timed(self._table(node.input, fed, tick, done), node, tick, self._now)
         if isinstance(node, Corrected):
             return _corrected(self._table(node.input, fed, tick, done), node)
-        inputs = {side: self._table(one, fed, tick, done) for side, one in node.inputs.items()}
+        inputs = {
+            side: self._table(one, fed, tick, done).select(list(node.plan.columns[side]))
+            for side, one in node.inputs.items()
+        }
         return whole(self._stepped(node, union(inputs)))
 
     def _stepped(self, node: Applied, rows: pa.Table) -> list[pa.Table]:
