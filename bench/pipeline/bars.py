@@ -6,5 +6,9 @@ __all__ = ["BARS"]
 
 # name -> module of this package and its function without arguments
 BARS = {
+    "running": "running:throughput",
+    "overhead": "running:overhead",
     "realtime": "realtime:run",
+    "windows": "windows:run",
+    "joins": "joins:run",
 }

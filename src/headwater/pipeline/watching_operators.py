@@ -41,6 +41,7 @@ class OperatorBatch:
     tick: int | None = None
     late: Mapping[str, int] = field(default_factory=dict)  # rows behind their producer's low watermark, by producer
     lanes: tuple[Mapping[str, Any], ...] = ()  # the slowest first
+    reached: Mapping[str, int] = field(default_factory=dict)  # partitions whose state was "here", "stepped", "rebuilt"
     notes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # what steps noted, a value for each partition
 
     def as_json(self) -> dict[str, Any]:
@@ -56,6 +57,7 @@ class OperatorBatch:
             "tick_us": self.tick,
             "late": dict(self.late),
             "lanes": [dict(lane) for lane in self.lanes],
+            "reached": dict(self.reached),
             "notes": {name: list(values) for name, values in self.notes.items()},
         }
 
@@ -123,11 +125,12 @@ def combined(manifest: Manifest, parts: list[Mapping[str, Any]]) -> OperatorBatc
         tick=_known(max(ticks, default=MIN_TIME)),
         late=dict(late),
         lanes=tuple(sorted(lanes.values(), key=lambda one: one["low"])[:LANES_SHOWN_MAX]),
+        reached=dict(Counter(part["reached"][0] for part in parts)),
         notes=_notes(parts),
     )
 
 
-_OWN = ("rows_in", "rows_out", "ms", "state", "time")
+_OWN = ("rows_in", "rows_out", "ms", "state", "time", "reached")
 
 
 def _notes(parts: list[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:

@@ -180,6 +180,18 @@ def test_a_full_store_says_so_and_stays_at_its_version(tmp_path: Path) -> None:
         assert version.state["running"].range()["user"].to_pylist() == ["ann"]
 
 
+def test_a_version_says_how_the_store_came_to_it(tmp_path: Path) -> None:
+    here, there = Host(tmp_path, "here"), Host(tmp_path, "there")
+    there.run(0, ("ann", 1))
+    for batch in range(4):
+        here.run(batch, ("ann", 1))
+    found = []
+    for host in (here, there, Host(tmp_path, "new")):
+        with host.partition.at(4) as version:
+            found.append((version.reached.how, version.reached.versions))
+    assert found == [("here", 0), ("stepped", 3), ("rebuilt", 0)]
+
+
 # ---- a partition that is not in every batch
 
 

@@ -32,7 +32,6 @@ class Base(Protocol):
         """The pairs with low <= key < high in order; an empty `high` means to the end."""
         ...
 
-
     def scan_each(self, table: str, ranges: Ranges, reverse: bool, limit: int | None) -> Found:
         """`scan` for each range, at most `limit` pairs of each."""
         ...

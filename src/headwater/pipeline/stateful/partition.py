@@ -34,7 +34,7 @@ from headwater.pipeline.stateful.schema import TableHistory, TableSpec
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.stateful.store import STORE_BYTES_MAX, Mark, Reading, Store, discard_store, invert, open_store
 
-__all__ = ["Partition", "Version"]
+__all__ = ["Partition", "Reached", "Version"]
 
 UNDO_VERSIONS_MAX = 20  # versions that are undone in memory; from further ahead the store is rebuilt
 SNAPSHOT_VERSIONS_MIN = 20  # changelogs at least between two snapshots
@@ -44,6 +44,16 @@ INLINE_SNAPSHOT_BYTES = (
 )  # a state up to this is snapshot in the task (a few ms), a larger one in a process beside
 
 _log = logging.getLogger("headwater.pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How the local store came to hold a version: "here" already (or ahead, and read as it was), "stepped" forward by
+    so many changelogs, or "rebuilt" from a snapshot or from nothing; and how long that took."""
+
+    how: str
+    versions: int = 0
+    ms: float = 0.0
 
 
 @dataclass
@@ -58,6 +68,7 @@ class Version:
     undone: tuple[Changes, ...]  # the changelogs between the version and the store, newest first
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     next: int = 0  # the version that its commit makes
+    reached: Reached = field(default_factory=lambda: Reached("here"))
 
 
 class Partition:
@@ -88,10 +99,13 @@ class Partition:
     @contextmanager
     def version(self, number: int) -> Iterator[Version]:
         """Version `number`, open until the block ends."""
+        started = perf_counter()
         line = self._head(number)
-        store = self._bring_near(number, line)
+        store, reached = self._bring_near(number, line)
         with store.reading() as reading:
-            yield self._open(reading, number, line)
+            version = self._open(reading, number, line)
+            version.reached = replace(reached, ms=(perf_counter() - started) * 1000)
+            yield version
 
     def commit(self, version: Version, metrics: Mapping[str, Any] | None = None) -> Header:
         """Make the state's changes version N+1, once, whoever else does the same."""
@@ -167,19 +181,19 @@ class Partition:
             _log.error("%s", error)
             return None
 
-    def _bring_near(self, number: int, line: str | None) -> Store:
+    def _bring_near(self, number: int, line: str | None) -> tuple[Store, Reached]:
         """A store from which version `number` can be read: at it, or a little ahead on the same line."""
         store = open_store(self.store_path, self._store_bytes_max)
         with store.reading() as reading:
             mark = reading.mark
         if number == 0 or self._is_at(mark, number, line):
-            return store
+            return store, Reached("here")
         if mark.version > number and self._undo_chain(mark, number, line) is not None:
-            return store
-        if mark.version < number and self._step_forward(store, mark, number, line):
-            return store
+            return store, Reached("here")
+        if mark.version and mark.version < number and self._step_forward(store, mark, number, line):
+            return store, Reached("stepped", number - mark.version)
         self._rebuild(store, number, line)
-        return open_store(self.store_path, self._store_bytes_max)
+        return open_store(self.store_path, self._store_bytes_max), Reached("rebuilt")
 
     @staticmethod
     def _is_at(mark: Mark, number: int, line: str | None) -> bool:

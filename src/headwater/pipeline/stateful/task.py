@@ -126,6 +126,8 @@ class Run:
         counts = self._step.finish()
         counts.ms["read"] = read_ms
         counts.ms["write"] = self._version.store_mark.write_ms  # of the batch before: this one's is not over yet
+        reached = self._version.reached
+        counts.operator["reached"] = [reached.how, reached.versions, round(reached.ms, 2)]
         self._partition.commit(self._version, counts.as_json(self._version))
 
 
