@@ -9,7 +9,7 @@ from headwater.pipeline.aggregates.aggregate import Accumulators, Aggregate, Agg
 from headwater.pipeline.aggregates.bloom import bloom_filter, might_contain
 from headwater.pipeline.aggregates.custom import custom
 from headwater.pipeline.aggregates.elements import collect, top
-from headwater.pipeline.aggregates.functions import count, first, last, max, mean, min, stddev, sum, variance
+from headwater.pipeline.aggregates.functions import count, first, last, max, mean, min, rate, stddev, sum, variance
 from headwater.pipeline.aggregates.multiset import collect_set, count_distinct, median, percentile
 from headwater.pipeline.aggregates.running import Running, running
 from headwater.pipeline.aggregates.sketches import (
@@ -48,6 +48,7 @@ __all__ = [
     "might_contain",
     "min",
     "percentile",
+    "rate",
     "running",
     "stddev",
     "sum",

@@ -93,6 +93,10 @@ class Aggregate(ABC):
     def value(self, accumulators: Accumulators) -> pa.Array:
         """The results."""
 
+    def within(self, size: int) -> Aggregate:
+        """This aggregate in a window of `size` microseconds; only rates are another one there."""
+        return self
+
     def over(self, rows: Grouped, low: npt.NDArray[np.int64], high: npt.NDArray[np.int64]) -> Accumulators:
         """For each i the accumulator of the rows low[i] to high[i] - 1; their groups do not matter."""
         nothing = Grouped(rows.table.slice(0, 0), np.zeros(0, dtype=np.int64), len(low))

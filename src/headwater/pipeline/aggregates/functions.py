@@ -6,7 +6,7 @@ Null values are left out, as in SQL; over nothing but nulls the result is null, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -21,8 +21,9 @@ from headwater.pipeline.aggregates.ranges import sums_between
 from headwater.pipeline.errors import DefinitionError, WrongType
 from headwater.pipeline.stateful.keys import as_array
 from headwater.pipeline.stateful.schema import Column
+from headwater.pipeline.time.settings import microseconds
 
-__all__ = ["count", "first", "last", "max", "mean", "min", "stddev", "sum", "variance"]
+__all__ = ["count", "first", "last", "max", "mean", "min", "rate", "stddev", "sum", "variance"]
 
 _INT, _FLOAT, _BYTES = pa.int64(), pa.float64(), pa.binary()
 _NOT_FINITE = ("nan", "up", "down")  # how many values are NaN, +infinity, -infinity: they are counted, not added
@@ -31,6 +32,12 @@ _NOT_FINITE = ("nan", "up", "down")  # how many values are NaN, +infinity, -infi
 def count(column: str | None = None) -> Aggregate:
     """The number of rows, or of those in which a column is not null."""
     return _Count(column)
+
+
+def rate(per: str = "1 second", column: str | None = None) -> Aggregate:
+    """How many rows come `per` second, minute ...; or rows in which a column is not null. Only in windows of a fixed
+    size: the count divided by the size."""
+    return _Rate(column, microseconds(per, "rate: per", zero=False))
 
 
 def sum(column: str) -> Aggregate:
@@ -111,6 +118,23 @@ class _Count(_Summing):
 
     def value(self, accumulators: Accumulators) -> pa.Array:
         return accumulators["n"]
+
+
+@dataclass(frozen=True)
+class _Rate(_Count):
+    per: int
+    size: int = 0
+
+    def within(self, size: int) -> Aggregate:
+        return replace(self, size=size)
+
+    def type(self, schema: pa.Schema) -> pa.DataType:
+        if not self.size:
+            raise DefinitionError("rate() needs a window of a fixed size: tumbling, hopping or sliding")
+        return _FLOAT
+
+    def value(self, accumulators: Accumulators) -> pa.Array:
+        return pa.array(numbers(accumulators, "n") * (self.per / self.size))
 
 
 @dataclass(frozen=True)

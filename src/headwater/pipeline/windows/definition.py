@@ -16,7 +16,17 @@ from headwater.pipeline.stateful.operator import MAX_TIME, MIN_TIME, require
 from headwater.pipeline.time.settings import TIME, TIMESTAMP
 from headwater.pipeline.windows.late import ROW, Lateness
 
-__all__ = ["END", "START", "Words", "bounded", "check_input", "check_retracts", "checked_key", "window_fields"]
+__all__ = [
+    "END",
+    "START",
+    "Words",
+    "bounded",
+    "check_input",
+    "check_retracts",
+    "checked_key",
+    "window_fields",
+    "within",
+]
 
 START, END = "window_start", "window_end"
 RESERVED = (START, END, LATE, ROW, WEIGHT)
@@ -67,6 +77,11 @@ def check_retracts(schema: pa.Schema, aggregates: Mapping[str, Aggregate], where
 
 def window_fields() -> list[pa.Field]:
     return [pa.field(START, TIMESTAMP), pa.field(END, TIMESTAMP)]
+
+
+def within(aggregates: Mapping[str, Aggregate], size: int) -> dict[str, Aggregate]:
+    """The aggregates in a window of `size` microseconds; what is none is refused later, with its column's name."""
+    return {name: one.within(size) if isinstance(one, Aggregate) else one for name, one in aggregates.items()}
 
 
 def bounded(at: int) -> int:

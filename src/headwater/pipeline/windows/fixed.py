@@ -39,6 +39,7 @@ from headwater.pipeline.windows.definition import (
     check_retracts,
     checked_key,
     window_fields,
+    within,
 )
 from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts
 from headwater.pipeline.windows.late import beside, lows, timed, with_side
@@ -137,8 +138,9 @@ class FixedWindows(Operator):
         offset: Any = 0,
         words: Words,
     ) -> None:
-        self._where, self.key, self._named = where, checked_key(key, where), dict(aggregates)
+        self._where, self.key = where, checked_key(key, where)
         self._size = microseconds(size, f"{where}: size", zero=False)
+        self._named = within(aggregates, self._size)
         self._hop = microseconds(hop, f"{where}: hop", zero=False)
         self._offset = microseconds(offset, f"{where}: offset")
         if self._size > self._hop * WINDOWS_PER_ROW_MAX:

@@ -36,7 +36,7 @@ from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import PRODUCER, TIME, TIMESTAMP, microseconds
-from headwater.pipeline.windows.definition import Words, bounded, check_input, checked_key
+from headwater.pipeline.windows.definition import Words, bounded, check_input, checked_key, within
 from headwater.pipeline.windows.grouping import keyed
 from headwater.pipeline.windows.late import beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
@@ -95,8 +95,9 @@ class Sliding(Operator):
     def __init__(
         self, size: Any, *, key: Sequence[str] = (), aggregates: Mapping[str, Aggregate], words: Words
     ) -> None:
-        self.key, self._named = checked_key(key, "sliding"), dict(aggregates)
+        self.key = checked_key(key, "sliding")
         self._size = microseconds(size, "sliding: size", zero=False)
+        self._named = within(aggregates, self._size)
         self._emission, self._late = words.parsed("sliding")
 
     def output(self, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
