@@ -6,6 +6,7 @@ alone if it never met one: "search not clicked".
 
     left, right   (key, time, identity) -> how many, what was said of it, the row
     due           (when, stage, key, identity)      rows by when they expire, then by when they are forgotten
+    newest        side -> the greatest time stored: nobody looks for partners that are later
 
 `emit="change"`: pairs in the batch that brings the second of them, rows without a partner when they expire.
 `emit="close"`: both in the order of time, when the low watermark has passed them; see `timed`.
@@ -31,7 +32,7 @@ from headwater.pipeline.joins.columns import LEFT, RIGHT, Shape, key_pairs
 from headwater.pipeline.joins.speech import Said, Speech
 from headwater.pipeline.joins.timed import AT, Arrivals, Kept, Timed, alike, check_stream, within
 from headwater.pipeline.stateful.apply import stateful
-from headwater.pipeline.stateful.operator import Batch, Operator, Time
+from headwater.pipeline.stateful.operator import MIN_TIME, Batch, Operator, Time
 from headwater.pipeline.stateful.plan import StatefulKeywords
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import Rows, State
@@ -107,7 +108,8 @@ class IntervalJoin(Operator):
         ids = [Column(name, pa.uint64()) for name in IDENTITY]
         due = TableSpec.of("due", [Column(AT, pa.int64()), Column("stage", pa.int8()), *keys, *ids], [])
         waiting = [spec for side in SIDES for spec in self._arrivals[side].state]
-        self.state = (self._kept[LEFT].spec, self._kept[RIGHT].spec, due, *waiting)
+        newest = TableSpec.of("newest", [("side", pa.string())], [Column(AT, pa.int64(), MIN_TIME)])
+        self.state = (self._kept[LEFT].spec, self._kept[RIGHT].spec, due, newest, *waiting)
         return self._words.schema(self._shape)
 
     def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
@@ -147,9 +149,10 @@ class IntervalJoin(Operator):
     def _near(self, state: State, side: str, keys: pa.Table, of: Ints, at: Ints) -> tuple[Timed, Ints, Ints]:
         """A side's stored rows that the other side's new rows may meet: rows, what was said of them, key numbers."""
         chosen, first, last = _spans(of, at)
-        usable = ~null_keys(keys)[chosen]
-        chosen, first, last = chosen[usable], first[usable], last[usable]
         before, after = (self._lower, self._upper) if side == RIGHT else (-self._upper, -self._lower)
+        newest = state["newest"].get({"side": [side]}).numpy(AT)[0]
+        usable = ~null_keys(keys)[chosen] & (first + before <= newest)
+        chosen, first, last = chosen[usable], first[usable], last[usable]
         asked = take(keys, chosen).rename_columns(list(self._kept[side].key))
         rows = state[side].scan(asked, list(self._kept[side].key), first + before, last + after + 1)
         return self._kept[side].read(rows), rows.numpy(TOLD), chosen[rows.source]
@@ -178,6 +181,7 @@ class IntervalJoin(Operator):
         self._store(state, side, rows.pick(stay), told, np.where(expires < low, FORGOTTEN, EXPIRES)[stay])
 
     def _store(self, state: State, side: str, rows: Timed, told: Ints, stage: Ints) -> None:
+        rows = rows.identified()
         kept = alike(rows)
         if len(kept) < len(rows):  # equal rows at one time meet the same others, so one word holds for all
             order = np.lexsort((rows.ids[:, 1], rows.ids[:, 0], rows.at))
@@ -188,6 +192,8 @@ class IntervalJoin(Operator):
         counted = Timed(kept.table, kept.at, kept.ids, kept.count + known.numpy(COUNT))
         self._kept[side].put(state, counted, **{TOLD: told})
         self._await(state, side, counted, stage)
+        newest = max(int(kept.at.max()), int(state["newest"].get({"side": [side]}).numpy(AT)[0]))
+        state["newest"].put({"side": [side]}, {AT: [newest]})
 
     def _await(self, state: State, side: str, rows: Timed, stage: Ints) -> None:
         state["due"].put(self._due(side, rows, stage), {})

@@ -59,6 +59,7 @@ class Said:
 
     def __init__(self, shape: Shape, words: Speech) -> None:
         self._shape, self._words = shape, words
+        self._ordered = words.emission.emit == CLOSE
         self._tables: list[pa.Table] = []
         self._at: list[Ints] = []
         self._moments: list[Ints] = []
@@ -72,22 +73,24 @@ class Said:
         (left, a), (right, b) = ((mine, i), (theirs, j)) if side == LEFT else ((theirs, j), (mine, i))
         at = np.maximum(left.at[a], right.at[b])
         self._tables.append(self._shape.rows(take(left.table, a), take(right.table, b)))
-        self._add(at, at, sign * left.count[a] * right.count[b], (left.ids[a], right.ids[b]))
+        self._add(at, at, sign * left.count[a] * right.count[b])
+        if self._ordered:
+            self._ids.append((left.ids[a], right.ids[b]))
 
     def alone(self, side: str, rows: Timed, sign: int, moments: Ints | None = None) -> None:
         """Rows of a side without a partner, or (sign -1) that this was wrong."""
         if not len(rows):
             return
-        none = np.zeros_like(rows.ids)
         self._tables.append(self._shape.single(side, rows.table))
-        ids = (rows.ids, none) if side == LEFT else (none, rows.ids)
-        self._add(rows.at, rows.at if moments is None else moments, sign * rows.count, ids)
+        self._add(rows.at, rows.at if moments is None else moments, sign * rows.count)
+        if self._ordered:
+            none = np.zeros_like(rows.ids)
+            self._ids.append((rows.ids, none) if side == LEFT else (none, rows.ids))
 
-    def _add(self, at: Ints, moments: Ints, weights: Ints, ids: tuple[Ids, Ids]) -> None:
+    def _add(self, at: Ints, moments: Ints, weights: Ints) -> None:
         self._at.append(at)
         self._moments.append(moments)
         self._weights.append(weights)
-        self._ids.append(ids)
 
     def table(self, late: Mapping[str, Timed]) -> pa.Table:
         """Everything said, in order; then, if asked for, the late rows."""
@@ -97,7 +100,7 @@ class Said:
         else:
             at, weights = np.concatenate(self._at), np.concatenate(self._weights)
             rows = pa.concat_tables(self._tables).combine_chunks()
-            order = self._order(rows) if self._words.emission.emit == CLOSE else np.arange(len(at))
+            order = self._order(rows) if self._ordered else np.arange(len(at))
             results = self._shown(rows, at, weights, order, schema, late=False)
         if not self._words.lateness.sides:
             return results

@@ -35,12 +35,19 @@ AT = "_at"  # state column: a row's event time, microseconds
 
 @dataclass(frozen=True)
 class Timed:
-    """Rows with their times, identities and how many of each there are."""
+    """Rows with their times, how many of each there are, and their identities once these are needed."""
 
     table: pa.Table
     at: Ints
-    ids: Ids
+    known_ids: Ids | None
     count: Ints
+
+    @property
+    def ids(self) -> Ids:
+        return identities(self.table) if self.known_ids is None else self.known_ids
+
+    def identified(self) -> Timed:
+        return Timed(self.table, self.at, self.ids, self.count)
 
     def __len__(self) -> int:
         return len(self.at)
@@ -48,7 +55,8 @@ class Timed:
     def pick(self, chosen: npt.NDArray[np.bool_] | Ints) -> Timed:
         """Some of the rows, by mask or by number."""
         rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        return Timed(take(self.table, rows), self.at[rows], self.ids[rows], self.count[rows])
+        ids = None if self.known_ids is None else self.known_ids[rows]
+        return Timed(take(self.table, rows), self.at[rows], ids, self.count[rows])
 
     @staticmethod
     def joined(parts: Sequence[Timed]) -> Timed:
@@ -136,8 +144,8 @@ class Arrivals:
         return Timed.joined([released, corrections]), late
 
     def _timed(self, rows: pa.Table, at: Ints) -> Timed:
-        own = rows.select(self._columns)
-        return Timed(own, at, identities(own), np.ones(len(at), dtype=np.int64))
+        own = Timed(rows.select(self._columns), at, None, np.ones(len(at), dtype=np.int64))
+        return own if self._waiting is None else own.identified()
 
     def _released(self, state: State, waiting: Kept, rows: Timed, low: int) -> Timed:
         """The rows before `low`, those that waited and new ones; the others wait."""
