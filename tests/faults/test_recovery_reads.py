@@ -6,6 +6,7 @@ import pytest
 
 from headwater.log import maintenance
 from headwater.log.settings import FOREVER_MS, LogSettings
+from headwater.log.verifying import verify_directory
 from log.model import History
 
 SETTINGS = LogSettings(segment_bytes=50_000, segment_ms=FOREVER_MS, retention_ms=-1, index_interval_bytes=1000)
@@ -55,3 +56,25 @@ def test_checkpoints_come_by_themselves_so_that_a_start_never_reads_much(monkeyp
     history.log = history.store.reopen()
     assert read_of_logs(history) <= 10_000 + 2 * SETTINGS.index_interval_bytes + HEADERS_BYTES
     history.check()
+
+
+def test_indexes_made_anew_by_a_recovery_are_whole_after_the_next_start_too() -> None:
+    history = History(settings=SETTINGS)
+    for number in range(600):
+        history.store.clock.advance(1)
+        history.put([(f"k{number}", "x" * 200)])
+    times = {each.offset: each.at_ms for each in history.records}
+    history.disk.restart_process()
+    history.log = history.store.reopen()
+    assert len(history.log.segments) > 2
+    history.store.directory.checkpoint()
+    history.disk.restart_process()
+    history.log = history.store.reopen()
+    history.store.close()
+    assert verify_directory(history.disk, "/data").damage == []
+    history.disk.restart_process()
+    history.log = history.store.reopen()
+    for offset in (0, 150, 300, 450, 599):
+        found = history.log.offset_for_timestamp(times[offset])
+        assert found is not None
+        assert found.offset == offset

@@ -313,3 +313,23 @@ def test_what_compaction_writes_has_whole_indexes(tmp_path: Path) -> None:
         part = log.read(offset, 1)
         found = [r for r in decode_records(part.records.read()) if r.offset == offset]
         assert [((r.key or b"").decode(), r.value) for r in found] == [(key, None if value is None else value.encode())]
+
+
+def test_nothing_is_left_of_segments_that_are_superseded_entirely() -> None:
+    """Not even empty batches: a client that gets only those takes its fetch size for too small."""
+    history = History()
+    for number in range(200):
+        history.put([("k", f"v{number}")])
+    history.log.roll()
+    history.put([("k", "last")])
+    history.compact()
+    assert history.visible() == [(199, "k", "v199"), (200, "k", "last")]
+    part = history.log.read(0, 1 << 20)
+    assert part.base_offset == 199
+    history.restart("kill", 0)
+    history.check()
+    history.put([("k", "later")])
+    history.log.roll()
+    history.compact()
+    assert len(history.log.segments) == 2
+    history.check()

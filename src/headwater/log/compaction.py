@@ -15,7 +15,7 @@ from headwater.errors import Corrupted
 from headwater.log.compaction_keys import DEDUPE_BUFFER_BYTES
 from headwater.log.compaction_pass import CompactionPass, CompactionStopped, Pace
 from headwater.log.compaction_plan import Candidate, Source, examine, grouped
-from headwater.log.layout import CLEANED
+from headwater.log.layout import ABORTED, CLEANED, COVERED, INDEX, LOG, TIMES, segment_name
 from headwater.log.replacement import replace
 from headwater.log.segment import Segment
 
@@ -140,8 +140,8 @@ class Compactor:
     def _remove_cleaned(self, log: PartitionLog, first: Source) -> None:
         """What an unfinished group wrote; what cannot be removed now goes at the next start."""
         filesystem = log.context.filesystem
-        for file in first.segment.files():
-            path = file.path.removesuffix(".deleted") + CLEANED
+        for suffix in (LOG, INDEX, TIMES, ABORTED, COVERED):
+            path = f"{log.folder}/{segment_name(first.base)}{suffix}{CLEANED}"
             try:
                 if filesystem.exists(path):
                     filesystem.remove(path)

@@ -35,7 +35,7 @@ from headwater.wire.batches import BatchHeader, decode_marker, encode_batch
 from headwater.wire.compression import Codec, compress
 from headwater.wire.raw_records import RawRecord, raw_records, with_base_timestamp
 
-__all__ = ["AbortedRanges", "BatchFilter", "Horizon", "emptied", "put_keys"]
+__all__ = ["AbortedRanges", "BatchFilter", "Horizon", "put_keys"]
 
 PACE_RECORDS = 256  # between two calls of `pace` within a batch: about half a millisecond
 
@@ -169,19 +169,19 @@ class BatchFilter:
             is_last = header[0] + header[6] == last_offset
         if not is_last:
             return None
-        return emptied(header, header[0], header[0] + header[6]) if header[12] else found.content
+        return _emptied(header) if header[12] else found.content
 
 
 def _horizon_of(header: Header) -> int | None:
     return header[7] if header[5] & DELETE_HORIZON else None
 
 
-def emptied(header: Header, first_offset: int, last_offset: int) -> bytes:
+def _emptied(header: Header) -> bytes:
     """The batch without its records."""
     return encode_batch(
         [],
-        base_offset=first_offset,
-        last_offset=last_offset,
+        base_offset=header[0],
+        last_offset=header[0] + header[6],
         leader_epoch=header[2],
         producer_id=header[9],
         producer_epoch=header[10],

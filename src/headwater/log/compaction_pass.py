@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from headwater.clock import Clock
 from headwater.errors import Corrupted
 from headwater.log.aborted import AbortedIndex, AbortedTransaction
-from headwater.log.compaction_filter import AbortedRanges, BatchFilter, Horizon, emptied, put_keys
+from headwater.log.compaction_filter import AbortedRanges, BatchFilter, Horizon, put_keys
 from headwater.log.compaction_keys import LastOffsets
 from headwater.log.compaction_plan import Candidate, Source
 from headwater.log.context import Context
 from headwater.log.files import LogFile, write_all
 from headwater.log.layout import CLEANED, CONTROL, Header
+from headwater.log.replacement import write_covered
 from headwater.log.scanning import BadBatch, Found, corrupted, whole_batches
 from headwater.log.segment import Segment
 from headwater.wire.errors import CorruptBatch
@@ -100,18 +101,15 @@ class CompactionPass:
         cleaned = Segment(self._context, group[0].segment.folder, group[0].base, {}, CLEANED)
         output = _Output(cleaned, self._interval)
         changed = len(group) > 1
-        last: Found | None = None
         for source in group:
             entries = {entry.last_offset: entry for entry in self._entries_of(source)}
             for found in self._batches(source):
                 changed |= self._keep(found, output, entries)
-                last = found
-        if last is None or not changed:
+        if not changed:
             output.discard()
             return None
-        if output.end < last.next_offset:  # the segment says itself which offsets it covers, also after a crash
-            output.add(emptied(_without_producer(last.header), last.header[0], last.next_offset - 1), last.header)
         output.finish()
+        write_covered(cleaned, group[-1].following)
         self.bytes_before += sum(source.size for source in group)
         self.bytes_after += cleaned.size
         return cleaned
@@ -159,19 +157,11 @@ class CompactionPass:
             file.close()
 
 
-def _without_producer(header: Header) -> Header:
-    fields = list(header)
-    fields[5] = 0
-    fields[9] = fields[10] = fields[11] = -1
-    return tuple(fields)  # type: ignore[return-value]
-
-
 class _Output:
     """A new segment while it is written."""
 
     def __init__(self, segment: Segment, interval: int) -> None:
         self.segment = segment
-        self.end = segment.base_offset
         self._interval = interval
         self._filesystem = segment.file.filesystem
         self._buffer = bytearray()
@@ -185,7 +175,6 @@ class _Output:
         max_timestamp = int.from_bytes(content[35:43], "big", signed=True)
         segment.note(segment.size, len(content), last, max_timestamp, self._interval)
         segment.size += len(content)
-        self.end = last + 1
         self._buffer += content
         if len(self._buffer) >= WRITE_BYTES:
             self._flush()

@@ -14,6 +14,7 @@ INDEX = ".index"
 TIMES = ".timeindex"
 ABORTED = ".txnindex"
 SNAPSHOT = ".snapshot"
+COVERED = ".covered"  # beside a segment that replaces others: the offset up to which it does
 DELETED = ".deleted"  # renamed away; removed after file.delete.delay.ms, and at start
 CLEANED = ".cleaned"  # compaction's output while it is written: of no value after a crash
 TEMPORARY = ".tmp"  # a small file while it is written

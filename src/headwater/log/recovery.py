@@ -188,6 +188,14 @@ def _load_snapshot(context: Context, recovery: Recovery, folder: str, recovery_p
     return recovery.segments[0].base_offset
 
 
+def _finish(segment: Segment) -> None:
+    """A closed segment's indexes are made anew: they go to their files; a full disk does not prevent a start."""
+    try:
+        segment.finish()
+    except OSError as error:
+        _log.warning("the indexes of %s cannot be written: %s", segment.file.path, error)
+
+
 class _Scan:
     """One pass over everything that is not known to be in order: checks it, replays it, makes its indexes anew."""
 
@@ -208,6 +216,8 @@ class _Scan:
             if following is None or following > self._recovery_point:
                 before = self._recovery.scanned_bytes
                 end = self._check(segment, following or segment.base_offset + RELATIVE_OFFSET_MAX)
+                if following is not None:
+                    _finish(segment)
                 if self._recovery.scanned_bytes > before or segment.base_offset >= self._recovery_point:
                     self._recovery.unsynced.append(segment)
                 if following is not None and end < following and not segment.gaps:

@@ -1,15 +1,15 @@
 """Closed segments replaced by one that compaction wrote: readers see the old ones or the new one, also after a crash.
 
     1  X.*.cleaned                      written and synced; of no value after a crash
-    2  indexes .cleaned -> .swap        of no value while X.log.swap is not there
+    2  others  .cleaned -> .swap        of no value while X.log.swap is not there
     3  X.log.cleaned -> X.log.swap      from here on the new segment is the truth: a crash finishes what follows
     4  old segments -> .deleted         still read by those who hold them
     5  indexes .swap -> final names
-    6  X.log.swap -> X.log
+    6  X.log.swap -> X.log, then X.covered.swap is removed
     7  the .deleted files are removed after `file.delete.delay.ms`
 
-Each step is on the disk before the next one begins. Which old segments the new one covers, its batches say: from its
-base offset to its last batch's end.
+Each step is on the disk before the next one begins. Which old segments the new one replaces: those from its base offset
+on, up to the offset that X.covered says in digits. (Kafka has no such file and goes by the batches of X.log.)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from headwater.filesystem import Entry
 from headwater.log.context import Context
-from headwater.log.files import LogFile
-from headwater.log.layout import ABORTED, CLEANED, INDEX, LOG, SWAP, TIMES, offset_of, segment_name
+from headwater.log.files import LogFile, read_whole, write_all
+from headwater.log.layout import ABORTED, CLEANED, COVERED, INDEX, LOG, SWAP, TIMES, offset_of, segment_name
 from headwater.log.scanning import BadBatch, headers
 from headwater.log.segment import Segment
 
@@ -39,7 +39,7 @@ def replace(log: PartitionLog, old: list[Segment], new: Segment, doomed: list[st
     filesystem = log.context.filesystem
     stem = f"{log.folder}/{segment_name(new.base_offset)}"
     yield  # the names of the .cleaned files
-    for suffix in _INDEXES:
+    for suffix in (*_INDEXES, COVERED):
         filesystem.rename(stem + suffix + CLEANED, stem + suffix + SWAP)
     yield
     filesystem.rename(stem + LOG + CLEANED, stem + LOG + SWAP)
@@ -59,6 +59,19 @@ def replace(log: PartitionLog, old: list[Segment], new: Segment, doomed: list[st
     installed.max_timestamp, installed.max_timestamp_offset = new.max_timestamp, new.max_timestamp_offset
     log.put_in_place_of(old, installed)
     yield
+    filesystem.remove(stem + COVERED + SWAP)
+
+
+def write_covered(new: Segment, upto: int) -> None:
+    """Beside the `.cleaned` files of a segment: it replaces those that begin below `upto`. Durable but for its name."""
+    filesystem = new.file.filesystem
+    fd = filesystem.open(f"{new.folder}/{segment_name(new.base_offset)}{COVERED}{CLEANED}", create=True)
+    try:
+        filesystem.truncate(fd, 0)
+        write_all(filesystem, fd, str(upto).encode(), 0)
+        filesystem.datasync(fd)
+    finally:
+        filesystem.close(fd)
 
 
 def finish_replacements(context: Context, folder: str, entries: list[Entry]) -> None:
@@ -81,7 +94,10 @@ def finish_replacements(context: Context, folder: str, entries: list[Entry]) -> 
 def _finish(context: Context, folder: str, base: int, suffixes: dict[int, set[str]]) -> None:
     filesystem = context.filesystem
     stem = f"{folder}/{segment_name(base)}"
-    end = _covered_upto(context, stem + LOG + SWAP, base)
+    has_covered = COVERED + SWAP in suffixes[base]
+    end = (
+        int(read_whole(filesystem, stem + COVERED + SWAP)) if has_covered else _end_of(context, stem + LOG + SWAP, base)
+    )
     for other, found in suffixes.items():
         if base < other < end:
             for suffix in found:
@@ -93,9 +109,11 @@ def _finish(context: Context, folder: str, base: int, suffixes: dict[int, set[st
     filesystem.sync_directory(folder)
     filesystem.rename(stem + LOG + SWAP, stem + LOG)
     filesystem.sync_directory(folder)
+    if has_covered:
+        filesystem.remove(stem + COVERED + SWAP)
 
 
-def _covered_upto(context: Context, path: str, base: int) -> int:
+def _end_of(context: Context, path: str, base: int) -> int:
     file = LogFile(context.files, path)
     end = base
     try:
