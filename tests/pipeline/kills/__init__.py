@@ -1,0 +1,1 @@
+"""Queries whose driver, workers, executors or broker are killed, and what is in their topics afterwards."""
