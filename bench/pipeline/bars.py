@@ -8,6 +8,8 @@ __all__ = ["BARS"]
 BARS = {
     "running": "running:throughput",
     "overhead": "running:overhead",
+    "state": "state:size",
+    "cluster": "state:cluster",
     "realtime": "realtime:run",
     "windows": "windows:run",
     "joins": "joins:run",

@@ -25,10 +25,11 @@ import pyarrow as pa
 from headwater.pipeline.emission import CORRECT, LATE, SIDE, check_late
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.stateful.keys import as_array
-from headwater.pipeline.stateful.operator import LOW, MIN_TIME, Time, group
+from headwater.pipeline.stateful.operator import LOW, MIN_TIME, Time
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import PRODUCER, TIME, microseconds
+from headwater.pipeline.windows.grouping import distinct, keyed
 
 __all__ = ["ROW", "Lateness", "lows", "with_side"]
 
@@ -90,13 +91,15 @@ class Lateness:
 
 
 def _by_producer(rows: pa.Table, late: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-    producers = rows[PRODUCER].take(pa.array(late)) if PRODUCER in rows.column_names else pa.repeat("", len(late))
-    pairs = group(pa.table({"producer": producers, "window": pa.array(starts)}))
-    names, windows = (pairs.keys[name].to_pylist() for name in ("producer", "window"))
-    counts = pairs.count().tolist()
+    """The (producer, window) pairs that most rows were late for."""
+    producers = keyed(rows.take(pa.array(late)), [PRODUCER] if PRODUCER in rows.column_names else [])
+    (producer, start), index = distinct(producers.index, starts)
+    counts = np.bincount(index)
+    most = np.sort(np.argsort(-counts, kind="stable")[:DROPPED_SHOWN_MAX])
+    names = producers.take(producer[most]).get(PRODUCER, pa.repeat("", len(most))).to_pylist()
     return [
-        {"producer": name, "window_start": _iso(window), "rows": count}
-        for name, window, count in zip(names, windows, counts, strict=True)
+        {"producer": name or "", "window_start": _iso(at), "rows": count}
+        for name, at, count in zip(names, start[most].tolist(), counts[most].tolist(), strict=True)
     ]
 
 
