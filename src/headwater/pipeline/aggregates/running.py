@@ -83,9 +83,21 @@ class Running(Operator):
         after = self._aggregates.merge(before, self._aggregates.partial(rows))
         count = before.numpy("rows") + _row_counts(rows)
         table.put(groups.keys, {"rows": count, **after})
+        gone = pa.array(self._nothing_left(rows, count, after))
+        table.delete({name: groups.keys[name].take(gone) for name in self.keys_of()})
         if self._emission.interval:
             return self._at_interval(state, groups, before, time)
         return self._said(groups, before, before.numpy("rows"), after, count)
+
+    def _nothing_left(self, rows: Grouped, count: Any, after: Mapping[str, pa.Array]) -> Any:
+        """The groups that have no rows and whose accumulators are empty: a retraction may still wait for its row."""
+        gone = np.flatnonzero(count == 0)
+        if not len(gone):
+            return gone
+        nothing = self._aggregates.partial(Grouped(rows.table.slice(0, 0), np.zeros(0, dtype=np.int64), 1))
+        left = [after[name].take(pa.array(gone)).to_pylist() for name in nothing]
+        empty = tuple(column[0].as_py() for column in nothing.values())
+        return gone[[values == empty for values in zip(*left, strict=True)]]
 
     def _said(self, groups: Groups, before: Any, had: Any, after: Any, has: Any) -> pa.Table:
         old = groups.table(**self._aggregates.values(before))

@@ -1,8 +1,8 @@
 """The files of a state's history: changelogs and snapshots. The format is described in docs/formats/state.md.
 
     file   := magic(8) block... end
-    block  := raw length(u32) stored length(u32) crc32c of the stored bytes(u32) zstd bytes
-    end    := a block whose raw length is 0
+    block  := raw length(u32) stored length(u32) crc32c of both and of the stored bytes(u32) zstd bytes
+    end    := a block whose lengths are 0; nothing comes behind it
 
 The first block is the header (JSON), the others hold entries. A file without its end, or with a block that does not
 match its checksum, is CorruptStateFile: nothing of it is used.
@@ -32,6 +32,7 @@ MAGIC = b"HWSTATE\x01"
 ROOT = "0" * 32  # the digest of version 0: the empty state
 BLOCK_BYTES_MAX = 1 << 31  # the length fields' range, kept clear of the sign bit
 _LENGTHS = struct.Struct("<III")
+_PAIR = struct.Struct("<II")
 _COUNT = struct.Struct("<I")
 _ABSENT = 0xFFFFFFFF  # the length that stands for "no value"
 _CODEC = pa.Codec("zstd", compression_level=1)
@@ -90,11 +91,15 @@ def start(header: Header) -> bytes:
 
 def block(raw: bytes) -> bytes:
     stored: bytes = _CODEC.compress(raw, asbytes=True)
-    return _LENGTHS.pack(len(raw), len(stored), google_crc32c.value(stored)) + stored
+    return _LENGTHS.pack(len(raw), len(stored), _checksum(len(raw), stored)) + stored
 
 
 def end() -> bytes:
-    return _LENGTHS.pack(0, 0, 0)
+    return _LENGTHS.pack(0, 0, _checksum(0, b""))
+
+
+def _checksum(raw_length: int, stored: bytes) -> int:
+    return int(google_crc32c.extend(google_crc32c.value(_PAIR.pack(raw_length, len(stored))), stored))
 
 
 def digest_of(parent: str, raws: Sequence[bytes]) -> str:
@@ -158,8 +163,10 @@ def read_blocks(data: bytes, path: str) -> Iterator[bytes]:
     while True:
         raw, position = _block_at(data, position, path)
         if not raw:
-            return
+            break
         yield raw
+    if position != len(data):
+        raise CorruptStateFile(path, position, f"{len(data) - position} bytes come behind the end")
 
 
 def read_changes(data: bytes, path: str) -> tuple[Header, dict[str, list[Change]]]:
@@ -183,8 +190,8 @@ def _block_at(data: bytes, position: int, path: str) -> tuple[bytes, int]:
     stored = data[begin : begin + stored_length]
     if raw_length > BLOCK_BYTES_MAX or len(stored) < stored_length:
         raise CorruptStateFile(path, position, f"a block of {stored_length} bytes goes beyond the end")
+    if _checksum(raw_length, stored) != checksum:
+        raise CorruptStateFile(path, position, "a block does not match its checksum")
     if not raw_length:
         return b"", begin
-    if google_crc32c.value(stored) != checksum:
-        raise CorruptStateFile(path, position, "a block does not match its checksum")
     return _CODEC.decompress(stored, raw_length, asbytes=True), begin + stored_length

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from headwater.pipeline.stateful.base import MemoryBase
 from headwater.pipeline.stateful.errors import StepError
-from headwater.pipeline.stateful.operator import LOW, ONLY, SIDE, Batch, Operator, Time
+from headwater.pipeline.stateful.operator import LOW, MAX_TIME, MIN_TIME, ONLY, SIDE, Batch, Operator, Time
 from headwater.pipeline.stateful.partition import Partition, Version, evolve
 from headwater.pipeline.stateful.schema import TableSpec
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.keeper import TimeKeeper
-from headwater.pipeline.time.settings import TimeSettings
+from headwater.pipeline.time.settings import MARK, TimeSettings
 
 __all__ = ["Counts", "Program", "Run", "Step", "empty_state", "run_in_memory", "run_task", "whole"]
 
@@ -70,12 +70,14 @@ class Step:
     def __init__(self, program: Program, state: State) -> None:
         self._program, self._state = program, state
         self._keeper = TimeKeeper(program.time, state) if program.time is not None else None
+        self._low = MIN_TIME
         self.counts = Counts()
 
     def feed(self, table: pa.Table) -> pa.Table:
         """The rows that follow from these rows."""
         started = system_time.perf_counter()
         rows, time = (table, Time()) if self._keeper is None else self._keeper.take(table)
+        self._low = time.low
         batch = Batch(dict(_by_input(rows, self._program.inputs)))
         out = self._program.operator.step(self._state, batch, time)
         out = self._checked(out)
@@ -83,6 +85,14 @@ class Step:
         self.counts.rows_out += out.num_rows
         self.counts.ms["step"] += (system_time.perf_counter() - started) * 1000
         return out
+
+    def close(self) -> pa.Table:
+        """The rows that follow from the end of all input: nothing more will come, so everything closes."""
+        if self._keeper is None:
+            return self._program.output.empty_table()
+        batch = Batch({side: schema.empty_table() for side, schema in self._program.inputs.items()})
+        time = Time(low=MAX_TIME, previous=self._low, now=MAX_TIME)
+        return self._checked(self._program.operator.step(self._state, batch, time))
 
     def finish(self) -> Counts:
         """The counts, with the operator's notes and time's own."""
@@ -146,8 +156,13 @@ def run_task(
 
 
 def run_in_memory(program: Program, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """A batch query: one step from the empty state, which is thrown away."""
-    yield Step(program, empty_state(program)).feed(whole(tables))
+    """A batch query: from the empty state, which is thrown away. All rows are there, so none is late, and at their end
+    everything closes."""
+    step, rows = Step(program, empty_state(program)), whole(tables)
+    if MARK in rows.column_names:
+        rows = rows.set_column(rows.column_names.index(MARK), MARK, pa.nulls(rows.num_rows, pa.int64()))
+    yield step.feed(rows)
+    yield step.close()
 
 
 def empty_state(program: Program) -> State:
