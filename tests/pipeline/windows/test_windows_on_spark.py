@@ -172,3 +172,17 @@ def test_definition_errors_come_before_anything_runs(spark: SparkSession, events
         tumbling(timed, "1 minute", key=["users"], aggregates=SUMS)
     with pytest.raises(BadOption, match="size is '-1 minute'"):
         tumbling(timed, "-1 minute", key=["user"], aggregates=SUMS)
+
+
+def test_over_a_dataframe_that_is_all_there_nothing_is_late_and_everything_closes(
+    spark: SparkSession, events: str
+) -> None:
+    timed = event_time(spark.read.schema(SCHEMA).parquet(events).where("user <> 'end'"), "at")
+    made = tumbling(timed, "60 s", key=["user"], aggregates=SUMS)
+    wanted = batch(
+        spark,
+        events,
+        "select user, window.start as window_start, window.end as window_end, count(*) as n, sum(amount) as total "
+        "from events group by window(at, '60 seconds'), user",
+    )
+    same([row.asDict(recursive=True) for row in made.collect()], wanted)

@@ -24,6 +24,7 @@ __all__ = [
     "check_input",
     "check_retracts",
     "checked_key",
+    "columns_of",
     "window_fields",
     "within",
 ]
@@ -77,6 +78,11 @@ def check_retracts(schema: pa.Schema, aggregates: Mapping[str, Aggregate], where
 
 def window_fields() -> list[pa.Field]:
     return [pa.field(START, TIMESTAMP), pa.field(END, TIMESTAMP)]
+
+
+def columns_of(aggregates: Mapping[str, Aggregate]) -> tuple[str, ...]:
+    """The input's columns that the aggregates read."""
+    return tuple(dict.fromkeys(column for one in aggregates.values() for column in one.columns))
 
 
 def within(aggregates: Mapping[str, Aggregate], size: int) -> dict[str, Aggregate]:

@@ -20,11 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.pipeline.aggregates.aggregate import Aggregate, Aggregates
+from headwater.pipeline.columns import WEIGHT
 from headwater.pipeline.emission import CLOSE
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.stateful.apply import stateful
 from headwater.pipeline.stateful.keys import as_array
-from headwater.pipeline.stateful.operator import MIN_TIME, Batch, Operator, Time
+from headwater.pipeline.stateful.operator import MIN_TIME, ONLY, Batch, Operator, Time
 from headwater.pipeline.stateful.plan import StatefulKeywords
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import Rows, State, StateTable
@@ -38,6 +39,7 @@ from headwater.pipeline.windows.definition import (
     check_input,
     check_retracts,
     checked_key,
+    columns_of,
     window_fields,
     within,
 )
@@ -162,6 +164,9 @@ class FixedWindows(Operator):
         self.state = (windows, *self._publisher.state)
         self._schema = with_side(self._publisher.schema, schema) if self._late.sides else self._publisher.schema
         return self._schema
+
+    def reads(self, side: str = ONLY) -> Sequence[str] | None:
+        return None if self._late.sides else (WEIGHT, *columns_of(self._named))
 
     def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
         rows = timed(batch.table, state)

@@ -28,13 +28,13 @@ from headwater.pipeline.emission import CLOSE
 from headwater.pipeline.errors import DefinitionError
 from headwater.pipeline.stateful.apply import stateful
 from headwater.pipeline.stateful.keys import as_array
-from headwater.pipeline.stateful.operator import Batch, Operator, Time
+from headwater.pipeline.stateful.operator import ONLY, Batch, Operator, Time
 from headwater.pipeline.stateful.plan import StatefulKeywords
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import TIME, TIMESTAMP, microseconds
-from headwater.pipeline.windows.definition import END, START, Words, bounded, check_input, checked_key
+from headwater.pipeline.windows.definition import END, START, Words, bounded, check_input, checked_key, columns_of
 from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts
 from headwater.pipeline.windows.late import beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
@@ -112,6 +112,9 @@ class Sessions(Operator):
         self.state = (sessions, TableSpec.of("due", [last, *keys], [start]), *self._publisher.state)
         self._schema = with_side(self._publisher.schema, schema) if self._late.sides else self._publisher.schema
         return self._schema
+
+    def reads(self, side: str = ONLY) -> Sequence[str] | None:
+        return None if self._late.sides else (WEIGHT, *columns_of(self._named))
 
     def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
         rows = timed(batch.table, state)
