@@ -22,7 +22,7 @@ from headwater.views.stores import Snapshot, Store, Writer
 ID = ("id",)
 
 
-@pytest.fixture(params=ALL, ids=lambda kind: kind.name)
+@pytest.fixture(params=[pytest.param(each, id=each.id, marks=each.marks) for each in ALL])
 def kind(request: pytest.FixtureRequest) -> Kind:
     found: Kind = request.param
     return found
@@ -170,7 +170,9 @@ def test_columns_appear_and_widen_as_rows_bring_them(store: Store) -> None:
     writer.close()
 
 
-def test_what_is_not_committed_is_never_there(store: Store) -> None:
+def test_what_is_not_committed_is_never_there(store: Store, kind: Kind) -> None:
+    if not kind.atomic:
+        pytest.skip(f"{kind.name} has no transactions: what was sent is there before its bookmark")
     writer = store.writer(1)
     write(writer, 1, {1: {"id": 1}})
     writer.begin()
@@ -198,7 +200,7 @@ def test_a_batch_applied_twice_changes_nothing(store: Store) -> None:
     writer.close()
 
 
-def test_an_older_writer_cannot_write_after_a_newer_one_has_started(store: Store, kind: Kind) -> None:
+def test_an_older_writer_cannot_write_after_a_newer_one_has_started(store: Store) -> None:
     older = store.writer(1)
     write(older, 1, {1: {"id": 1, "by": "older"}})
     newer = store.writer(1)

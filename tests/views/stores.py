@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.views.opensearch import OpenSearchServer
 
 from headwater.testing.postgres import PostgresServer
 from headwater.testing.redis import RedisServer, install_redis
@@ -29,14 +31,34 @@ class Kind:
     options: dict[str, Any] = field(default_factory=dict)
     history: bool = False
 
+    @property
+    def interval_ms(self) -> int:
+        """Between commits, so that a test sees many of them."""
+        return {"delta": 200, "tantivy": 50, "opensearch": 50}.get(self.name, 0)
+
+    @property
+    def id(self) -> str:
+        return "-".join([self.name, *map(str, self.options.values())])
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """Other projects' servers that are no package of this machine."""
+        return [pytest.mark.interop] if self.name == "opensearch" else []
+
 
 CHEAP = [
     Kind("sqlite"),
     Kind("lmdb"),
     Kind("postgresql"),
     Kind("redis", stable_snapshots=False),
+    Kind("tantivy"),
 ]
-ALL = [*CHEAP]
+ALL = [
+    *CHEAP,
+    Kind("delta"),
+    Kind("delta", options={"mode": "history"}, history=True),
+    Kind("opensearch", stable_snapshots=False, atomic=False),
+]
 
 
 class Servers:
@@ -47,10 +69,15 @@ class Servers:
         self._addresses: dict[str, str] = {}
         self.postgres: PostgresServer | None = None
         self.redis: RedisServer | None = None
+        self.opensearch: OpenSearchServer | None = None
 
     def address(self, kind: str, folder: Path) -> str:
         """A place for one view's store; skips the test where the machine cannot have that store."""
-        start: dict[str, Callable[[], str]] = {"postgresql": self._postgres, "redis": self._redis}
+        start: dict[str, Callable[[], str]] = {
+            "postgresql": self._postgres,
+            "redis": self._redis,
+            "opensearch": self._opensearch,
+        }
         if kind not in start:
             return f"{kind}:{folder / kind}{'.db' if kind == 'sqlite' else ''}"
         if kind not in self._addresses:
@@ -78,3 +105,9 @@ class Servers:
             pytest.skip(why)
         self.redis = self._stack.enter_context(RedisServer())
         return self.redis.url
+
+    def _opensearch(self) -> str:
+        if shutil.which("mvn") is None or shutil.which("java") is None:
+            pytest.skip("OpenSearch needs Maven and Java")
+        self.opensearch = self._stack.enter_context(OpenSearchServer())
+        return self.opensearch.address

@@ -34,6 +34,7 @@ __all__ = ["Follower", "State"]
 State = Literal["starting", "following", "retrying", "stopped", "fenced", "failed"]
 
 STOP_TIMEOUT_S = 30.0  # for the batch in hand to be committed
+FENCE_INTERVAL_MS = 500.0  # an idle follower looks this often whether a newer one has taken over
 RATE_WINDOW_MS = 2_000.0  # over which the rate is measured
 
 _log = logging.getLogger("headwater.views")
@@ -147,7 +148,7 @@ class Follower:
         definition, now = self.definition, self._clock.monotonic_ms()
         keys = KeyRule(definition.name, definition.key, definition.mapping.rename, self.bookmark.key)
         decoder = Decoder(definition.name, definition.format, definition.mapping, keys)
-        held, looked_ms = _Held(), now
+        held, looked_ms, checked_ms = _Held(), now, now
         self._rate_from = (now, self.bookmark.applied)
         while not self._stopping.is_set():
             records = fetcher.fetch(pace.wait_ms(now) / 1_000)
@@ -159,6 +160,11 @@ class Follower:
                 self._commit(writer, decoder, keys, held)
                 held, now = _Held(), self._clock.monotonic_ms()
                 pace.committed(now)
+                checked_ms = now
+            if now - checked_ms >= FENCE_INTERVAL_MS:
+                writer.begin()  # is it still ours to write?
+                writer.abort()
+                checked_ms = now
             if now - looked_ms >= METADATA_INTERVAL_S * 1_000:
                 fetcher.look_for_partitions()
                 looked_ms = now

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.client import Connection
 from headwater.errors import HeadwaterError
@@ -82,6 +83,10 @@ class ViewsRunner:
             for (view, version), follower in list(self._followers.items())
         ]
 
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """What every follower says of itself, for `headwater.status`; a second version of a view is `name.2`."""
+        return {_called(view, version): _report(one) for (view, version), one in list(self._followers.items())}
+
     def __enter__(self) -> ViewsRunner:
         self._thread = threading.Thread(target=self.run, name="views", daemon=True)
         self._thread.start()
@@ -109,3 +114,23 @@ class ViewsRunner:
             if place[0] == definition.name and place[1] not in versions:
                 follower.stop()
                 del self._followers[place]
+
+
+def _called(view: str, version: int) -> str:
+    return view if version == 1 else f"{view}.{version}"
+
+
+def _report(follower: Follower) -> dict[str, Any]:
+    at = follower.bookmark
+    return {
+        "state": "failed" if follower.state == "failed" else "running",
+        "doing": follower.state,
+        "store": follower.definition.store.split(":", 1)[0],
+        "version": follower.version,
+        "position": at.position.as_topics(),
+        "applied": at.applied,
+        "refused": at.refused,
+        "rate": round(at.rate, 1),
+        "record_time_ms": at.record_time_ms,
+        "error": str(follower.error) if follower.error is not None else at.error or None,
+    }
