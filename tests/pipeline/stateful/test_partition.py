@@ -17,7 +17,7 @@ from headwater.pipeline.stateful.history import History
 from headwater.pipeline.stateful.partition import Partition
 from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.store import Store, discard_store
-from headwater.pipeline.stateful.task import Step
+from headwater.pipeline.stateful.task import Step, run_task
 
 from .totals import Host, program, rows
 
@@ -178,6 +178,18 @@ def test_a_full_store_says_so_and_stays_at_its_version(tmp_path: Path) -> None:
             small.commit(version)
     with small.at(1) as version:
         assert version.state["running"].range()["user"].to_pylist() == ["ann"]
+
+
+def test_rows_that_come_one_by_one_are_answered_at_once_and_make_one_version(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    pieces = [rows([("ann", 1)]), rows([("bob", 1), ("ann", 2)]), rows([])]
+    answers = run_task(program(), host.partition, 0, iter(pieces), as_they_come=True)
+    assert [row["n"] for row in next(answers).to_pylist()] == [1]
+    assert not host.changelog(1).exists()
+    assert [(row["user"], row["n"]) for row in next(answers).to_pylist()] == [("ann", 2), ("bob", 1)]
+    assert [table.num_rows for table in answers] == [0]
+    assert host.changelog(1).exists()
+    assert host.run(1, ("ann", 1)) == [("ann", 3, 4)]
 
 
 def test_a_version_says_how_the_store_came_to_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack
 
 import pyarrow as pa
 
-from headwater.pipeline.columns import PARTITION
+from headwater.pipeline.columns import OFFSET, PARTITION
 from headwater.pipeline.engine import Engine, engine_of
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn
 from headwater.pipeline.stateful.history import KEEP_VERSIONS
@@ -66,7 +66,8 @@ def _travelling(operator: Operator, side: str, schema: pa.Schema) -> tuple[str, 
     read = operator.reads(side)
     if read is None:
         return tuple(schema.names)
-    wanted = {*read, *operator.keys_of(side), *(TIME_COLUMNS if TIME in schema.names else (PARTITION,))}
+    carried = [name for name in TIME_COLUMNS if name != OFFSET] if TIME in schema.names else [PARTITION]
+    wanted = {*read, *operator.keys_of(side), *carried}
     return tuple(name for name in schema.names if name in wanted)
 
 
