@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -164,12 +166,35 @@ class Database:
     connection: psycopg.Connection[Any]
 
 
-class Capturing:
-    """Captures of one name over one database."""
+class File:
+    """An SQLite database, with the same interface as `Database`."""
 
-    def __init__(self, dsn: str, bootstrap: str, name: str) -> None:
-        self.dsn, self.bootstrap, self.name = dsn, bootstrap, name
-        self.running: capture.Postgres | None = None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.connection = self.connect()
+        self.connection.execute("PRAGMA journal_mode = wal")
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.connection.execute(statement)
+
+    def together(self, *statements: str) -> None:
+        self.run("BEGIN", *statements, "COMMIT")
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query).fetchall()
+
+
+class Capturing:
+    """Captures of one name over one database: a PostgreSQL by its dsn, or an SQLite file."""
+
+    def __init__(self, source: str | Path, bootstrap: str, name: str) -> None:
+        self.source, self.bootstrap, self.name = source, bootstrap, name
+        self.schema = "public" if isinstance(source, str) else "main"
+        self.running: capture.Postgres | capture.SQLite | None = None
 
     def __enter__(self) -> Capturing:
         return self
@@ -177,9 +202,12 @@ class Capturing:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, *, wait: bool = True, **settings: Any) -> capture.Postgres:
-        given = {"tables": ["public.*"], "partitions": 1, **settings}
-        self.running = capture.Postgres(self.dsn, bootstrap=self.bootstrap, name=self.name, **given)
+    def start(self, *, wait: bool = True, **settings: Any) -> Any:
+        given = {"tables": [f"{self.schema}.*"], "partitions": 1, **settings, "bootstrap": self.bootstrap}
+        if isinstance(self.source, str):
+            self.running = capture.Postgres(self.source, name=self.name, **given)
+        else:
+            self.running = capture.SQLite(self.source, name=self.name, **given)
         self.running.start()
         if wait:
             self.running.wait_for_snapshot(DEADLINE_S)
@@ -194,7 +222,7 @@ class Capturing:
         """`table`, `schema.table`, or `.message` and the like for a topic of the capture itself."""
         if table.startswith("."):
             return self.name + table
-        return f"{self.name}.{table}" if "." in table else f"{self.name}.public.{table}"
+        return f"{self.name}.{table}" if "." in table else f"{self.name}.{self.schema}.{table}"
 
     def events(self, table: str) -> list[Event]:
         return events(self.bootstrap, self.topic(table))

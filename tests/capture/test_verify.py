@@ -33,6 +33,7 @@ def test_topic_and_table_are_equal(rows: Database, capturing: Capturing, form: s
         "missing": 0,
         "extra": 0,
         "different": 0,
+        "older": 0,
         "changing": 0,
         "examples": [],
         "same": True,
@@ -89,6 +90,14 @@ def test_every_kind_of_difference_is_found(rows: Database, capturing: Capturing,
     (verdict,) = running.verify()
     assert (verdict.missing, verdict.different, verdict.extra, verdict.same) == (1, 1, 1, False)
     assert verdict.examples[0] == 'not in the topic: {"id":1}'
+
+
+def test_rows_of_an_older_version_of_the_table_are_told_apart(rows: Database, capturing: Capturing) -> None:
+    """PostgreSQL gives them the new column's default, and says so to nobody."""
+    running = capturing.start()
+    rows.run("ALTER TABLE rows ADD more int DEFAULT 7", "UPDATE rows SET v = 0 WHERE id <= 100")
+    (verdict,) = running.verify()
+    assert (verdict.equal, verdict.older, verdict.different, verdict.same) == (100, 400, 0, True)
 
 
 def test_a_capture_that_does_not_run_is_named(rows: Database, capturing: Capturing) -> None:

@@ -10,8 +10,9 @@ Every committed change becomes a record of the topic `<prefix>.<schema>.<table>`
 
 from __future__ import annotations
 
-from headwater.capture.captures import Postgres
+from headwater.capture.captures import Postgres, SQLite
 from headwater.capture.errors import CaptureError, Fenced, GapDetected, LogUnavailable, SourceLost, WalLimitReached
+from headwater.capture.rebuild import Rebuilt, rebuild
 from headwater.capture.settings import Hash, Mask, Truncate
 
 __all__ = [
@@ -22,7 +23,10 @@ __all__ = [
     "LogUnavailable",
     "Mask",
     "Postgres",
+    "Rebuilt",
+    "SQLite",
     "SourceLost",
     "Truncate",
     "WalLimitReached",
+    "rebuild",
 ]

@@ -1,4 +1,4 @@
-"""The captures as a user sees them: `Postgres(...)`, run here or in a thread of its own."""
+"""The captures as a user sees them: `Postgres(...)` and `SQLite(...)`, run here or in a thread of their own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from headwater.capture.postgres import PostgresOptions, PostgresSource
 from headwater.capture.runner import Runner
 from headwater.capture.settings import Settings
 from headwater.capture.source import Source
+from headwater.capture.sqlite import SQLiteSource
+from headwater.capture.sqlite_verify import SQLiteSnapshot
 from headwater.capture.verify import TableVerdict, Verifiable, verify
 from headwater.client import Connection
 
-__all__ = ["Capture", "Postgres"]
+__all__ = ["Capture", "Postgres", "SQLite"]
 
 WAIT_POLL_S = 0.02
 
@@ -132,3 +134,30 @@ class Postgres(Capture):
 
     def _snapshot(self, timeout_s: float) -> AbstractContextManager[Verifiable]:
         return PostgresSnapshot.open(self.options.dsn, self.settings, timeout_s)
+
+
+class SQLite(Capture):
+    """Follow an SQLite database by triggers, which this puts into it.
+
+    `tables`: `main.table`, with `*` and `?`. `name` identifies the capture: its position is found again by it.
+    """
+
+    def __init__(
+        self,
+        file: str | Path,
+        *,
+        bootstrap: str | Connection,
+        name: str,
+        tables: Sequence[str] = ("*",),
+        at_gap: Literal["stop", "resnapshot"] = "stop",
+        **settings: Any,
+    ) -> None:
+        connection = Connection(bootstrap) if isinstance(bootstrap, str) else bootstrap
+        self._file, self._at_gap = Path(file), at_gap
+        super().__init__(Settings(name=name, connection=connection, tables=tuple(tables), **settings))
+
+    def _source(self) -> Source:
+        return SQLiteSource(self._file, self.settings, self._at_gap)
+
+    def _snapshot(self, timeout_s: float) -> AbstractContextManager[Verifiable]:
+        return SQLiteSnapshot.open(self._file, self.settings, timeout_s)

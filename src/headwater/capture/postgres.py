@@ -94,7 +94,7 @@ class PostgresSource:
         self._place, fresh = self._find_place(state, server, catalog)
         self._writer = RowWriter(self._settings, server.database, tables.plan, tables.reselect)
         base = Visibility.parse(self._place.base) if self._place.base else None
-        tables.begin(self._writer, self._changes, {} if fresh else state, base, reread=fresh and bool(state))
+        tables.begin(self._writer, self._changes, {} if fresh else state, base, reread=fresh and "position" in state)
         self._assembler = Assembler(self._store)
         self._steps: Iterator[Step] | None = None
         self._unit: Transaction | None = None

@@ -182,7 +182,8 @@ class Publisher:
 
     def _ensure(self, topics: Iterable[tuple[str, bool]]) -> None:
         for compacted in (True, False):
-            names = [name for name, compact in topics if compact == compacted and name not in self._known_topics]
+            wanted = dict.fromkeys(name for name, compact in topics if compact == compacted)
+            names = [name for name in wanted if name not in self._known_topics]
             config = {"cleanup.policy": "compact"} if compacted else {}
             try:
                 ensure_topics(self._connection, names, partitions=self._partitions, config=config)

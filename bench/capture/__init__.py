@@ -1,0 +1,1 @@
+"""Capture beside Debezium's engine, on the same database in the same run."""
