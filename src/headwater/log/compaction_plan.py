@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.log.layout import RELATIVE_OFFSET_MAX
 from headwater.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from headwater.log.settings import LogSettings
 
 __all__ = ["Candidate", "Source", "examine", "grouped", "roll_if_lagging"]
-
-RELATIVE_OFFSET_MAX = 2**31 - 1  # what an index entry can say
 
 
 @dataclass(frozen=True, slots=True)

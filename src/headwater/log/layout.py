@@ -38,6 +38,8 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
+RELATIVE_OFFSET_MAX = 2**31 - 1  # from a segment's base offset: what an index entry can say
+
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 

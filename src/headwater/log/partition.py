@@ -16,15 +16,15 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from headwater.filesystem import Buffer
-from headwater.log import lookups, retention, rewriting, truncation
+from headwater.log import lookups, rewriting, truncation
 from headwater.log.aborted import AbortedTransaction
 from headwater.log.admission import Admitted, admit
+from headwater.log.appending import write
 from headwater.log.context import Context
 from headwater.log.durability import Durability, SyncJob
 from headwater.log.epochs import LeaderEpochs
-from headwater.log.files import LogFile, write_all, write_whole
-from headwater.log.indexes import TimeIndex
-from headwater.log.layout import CONTROL, DELETED, EPOCHS_FILE, INITIAL, LENGTH_FROM, MAGIC, SNAPSHOT, segment_name
+from headwater.log.files import write_whole
+from headwater.log.layout import DELETED, EPOCHS_FILE, SNAPSHOT, segment_name
 from headwater.log.producers import Producers, RememberedBatch
 from headwater.log.reading import read_slice
 from headwater.log.recent import RecentBatches
@@ -44,9 +44,6 @@ from headwater.wire.batches import BatchHeader, Marker, encode_marker
 from headwater.wire.errors import ErrorCode
 
 __all__ = ["AppendRefused", "Appended", "Name", "OffsetOutOfRange", "Opened", "PartitionLog", "Slice"]
-
-BUFFERS_MAX = 1000  # in one writev; the system's limit is 1024
-RELATIVE_OFFSET_MAX = 2**31 - 1  # what an index entry can say
 
 _log = logging.getLogger("headwater.log")
 
@@ -107,13 +104,13 @@ class PartitionLog:
         self.unscanned_bytes = 0  # written since the recovery point: what a crash would make us read
         self._snapshot_offset = -1  # of the newest that was written since the log was opened
         self._start = opened.log_start
-        self._end = opened.log_end
-        self._watermark = opened.log_end
+        self.end = opened.log_end  # moved by `appending`
+        self.watermark = opened.log_end
         self._now_ms = context.clock.now_ms
-        self._pwritev = context.filesystem.pwritev
+        self.pwritev = context.filesystem.pwritev
 
     def __repr__(self) -> str:
-        return f"<PartitionLog {self.topic}-{self.partition} {self._start}..{self._end}>"
+        return f"<PartitionLog {self.topic}-{self.partition} {self._start}..{self.end}>"
 
     @property
     def log_start_offset(self) -> int:
@@ -121,18 +118,18 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        return self._end
+        return self.end
 
     @property
     def high_watermark(self) -> int:
         """What readers may see: what is durable, or the log end where the topic relaxes flushing."""
-        return self._watermark
+        return self.watermark
 
     @property
     def last_stable_offset(self) -> int:
         """What committed readers may see: below it every transaction has ended."""
         unstable = self.producer_states.first_unstable()
-        return self._watermark if unstable is None or unstable > self._watermark else unstable
+        return self.watermark if unstable is None or unstable > self.watermark else unstable
 
     @property
     def size(self) -> int:
@@ -142,7 +139,7 @@ class PartitionLog:
     @property
     def unflushed(self) -> bool:
         """Whether an append waits for the disk."""
-        return self.durability.offset < self._end
+        return self.durability.offset < self.end
 
     @property
     def leader_epoch(self) -> int:
@@ -166,9 +163,9 @@ class PartitionLog:
         duplicate = self._check_producers(admitted, client)
         if duplicate is not None:
             return Appended(duplicate.first_offset, duplicate.last_offset, -1, self._start, duplicate=True)
-        base = self._write(admitted, leader_epoch, now_ms)
+        base = write(self, admitted, leader_epoch, now_ms)
         stamp = now_ms if settings.message_timestamp_type == "LogAppendTime" else -1
-        return Appended(base, self._end - 1, stamp, self._start)
+        return Appended(base, self.end - 1, stamp, self._start)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int, leader_epoch: int
@@ -187,12 +184,12 @@ class PartitionLog:
             timestamp=now_ms,
         )
         admitted = admit(content, self.settings, now_ms, client=False)
-        offset = self._write(admitted, leader_epoch, now_ms)
+        offset = write(self, admitted, leader_epoch, now_ms)
         ended = states.record_marker(admitted[0][0], offset, Marker(commit, coordinator_epoch), now_ms)
         if ended is not None and ended.aborted:
             self._index_aborted(producer_id, ended.first_offset, offset)
         if not self.settings.durable_acks:
-            states.durable_below(self._end)
+            states.durable_below(self.end)
         return Appended(offset, offset, -1, self._start)
 
     def _check_producers(self, admitted: list[Admitted], client: bool) -> RememberedBatch | None:
@@ -211,87 +208,6 @@ class PartitionLog:
             if len(producing) > 1:
                 states.record(header, 0, 0)
         return None
-
-    def _write(self, admitted: list[Admitted], leader_epoch: int, now_ms: int) -> int:
-        """Write and remember; the base offset of the first batch."""
-        base = offset = self._end
-        buffers: list[Buffer] = []
-        total = 0
-        for header, body in admitted:
-            length = header[1]
-            buffers += INITIAL.pack(offset, length, leader_epoch, MAGIC, header[4]), body
-            total += LENGTH_FROM + length
-            offset += header[6] + 1
-        try:
-            if leader_epoch > self.epochs.latest and self.epochs.assign(leader_epoch, base):
-                self.save_epochs()
-            segment = self._segment_for(total, admitted[0][0][8], offset, now_ms)
-            position = segment.size
-            file = segment.file
-            file.used = True
-            self.durability.writing(file, now_ms)
-            if len(buffers) > BUFFERS_MAX:
-                buffers = [b"".join(buffers)]
-            written = self._pwritev(file.fd if file.fd >= 0 else file.descriptor(), buffers, position)
-            if written != total:
-                self._write_rest(file, buffers, written, position)
-        except OSError as error:
-            self._undo_write()
-            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.folder} cannot be written: {error}") from error
-        self._remember(admitted, segment, base, now_ms)
-        segment.size = position + total
-        segment.verified.appended(position, position + total)
-        self.unscanned_bytes += total
-        self._end = self.durability.end = offset
-        if not self.settings.durable_acks:
-            self.advance(offset)
-        return base
-
-    def _write_rest(self, file: LogFile, buffers: list[Buffer], written: int, position: int) -> None:
-        """A disk that is nearly full takes a part of a write, and says so at the next."""
-        rest = b"".join(buffers)[written:]
-        write_all(self.context.filesystem, file.descriptor(), rest, position + written)
-
-    def _undo_write(self) -> None:
-        """All or nothing: what a failed write left behind the active segment's end is cut off again."""
-        segment = self.segments[-1]
-        try:
-            self.context.filesystem.truncate(segment.file.descriptor(), segment.size)
-        except OSError as error:
-            self.fail(error)
-
-    def _remember(self, admitted: list[Admitted], segment: Segment, offset: int, now_ms: int) -> None:
-        """Indexes, recent positions, producers."""
-        position = segment.size
-        interval, watermark = self.settings.index_interval_bytes, self._watermark
-        for header, _ in admitted:
-            size = LENGTH_FROM + header[1]
-            last = offset + header[6]
-            segment.note(position, size, last, header[8], interval)
-            self.recent.add(last, position, watermark)
-            if header[9] >= 0 and not header[5] & CONTROL:
-                self.producer_states.record(header, offset, now_ms)
-            position += size
-            offset = last + 1
-
-    def _segment_for(self, size: int, timestamp: int, end: int, now_ms: int) -> Segment:
-        """The active segment, or a new one if these bytes or that time are too much for it."""
-        settings = self.settings
-        active = self.segments[-1]
-        if active.size and (
-            active.size + size > settings.segment_bytes
-            or active.offsets.count * TimeIndex.ENTRY.size >= settings.segment_index_bytes
-            or end - active.base_offset > RELATIVE_OFFSET_MAX
-            or retention.active_for(active, timestamp, now_ms) > settings.segment_ms
-        ):
-            self.roll()
-            active = self.segments[-1]
-        if size > settings.segment_bytes:
-            raise AppendRefused(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes do not fit a segment, segment.bytes is {settings.segment_bytes}",
-            )
-        return active
 
     def _index_aborted(self, producer_id: int, first_offset: int, marker_offset: int) -> None:
         undecided = self.producer_states.first_undecided()
@@ -332,7 +248,7 @@ class PartitionLog:
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch: (largest epoch <= the asked one, its end offset); (-1, -1) when unknown."""
-        return self.epochs.end_of(leader_epoch, self._end)
+        return self.epochs.end_of(leader_epoch, self.end)
 
     def producers(self) -> Iterator[ProducerStatus]:
         """Every producer remembered (DescribeProducers)."""
@@ -347,9 +263,9 @@ class PartitionLog:
 
     def delete_records_before(self, offset: int) -> int:
         """Raise the log start offset (to the high watermark for -1); the new one. OffsetOutOfRange beyond it."""
-        wanted = self._watermark if offset == -1 else offset
-        if not 0 <= wanted <= self._watermark:
-            raise OffsetOutOfRange(wanted, self._start, self._watermark)
+        wanted = self.watermark if offset == -1 else offset
+        if not 0 <= wanted <= self.watermark:
+            raise OffsetOutOfRange(wanted, self._start, self.watermark)
         self.raise_start(wanted)
         return self._start
 
@@ -382,9 +298,9 @@ class PartitionLog:
         self.synced(job)
 
     def advance(self, watermark: int) -> bool:
-        if watermark <= self._watermark:
+        if watermark <= self.watermark:
             return False
-        self._watermark = watermark
+        self.watermark = watermark
         self.producer_states.durable_below(watermark)
         return True
 
@@ -407,24 +323,24 @@ class PartitionLog:
         """Begin a new segment at the log end."""
         self.segments[-1].finish()
         self.snapshot()
-        segment = Segment(self.context, self.folder, self._end, {})
+        segment = Segment(self.context, self.folder, self.end, {})
         for file in segment.files()[:3]:
             file.descriptor()
         self.durability.folder_changed()
         self.segments.append(segment)
-        self.bases.append(self._end)
-        self.recent.restart(self._end)
+        self.bases.append(self.end)
+        self.recent.restart(self.end)
 
     def snapshot(self) -> str:
         """Write the producers' state as of the log end (unsynced); the file's path.
 
         Once for an offset: writing a synced one anew would make it unsynced.
         """
-        path = f"{self.folder}/{segment_name(self._end)}{SNAPSHOT}"
-        if self._snapshot_offset == self._end:
+        path = f"{self.folder}/{segment_name(self.end)}{SNAPSHOT}"
+        if self._snapshot_offset == self.end:
             return path
         write_whole(self.context.filesystem, path, encode_snapshot(self.producer_states), durable=False)
-        self._snapshot_offset = self._end
+        self._snapshot_offset = self.end
         return path
 
     def save_epochs(self) -> None:
@@ -474,7 +390,7 @@ class PartitionLog:
         self.producer_states = opened.producers
         self.epochs = opened.epochs
         self.has_aborted = any(segment.aborted.count for segment in opened.segments)
-        self._start, self._end, self._watermark = opened.log_start, opened.log_end, opened.log_end
+        self._start, self.end, self.watermark = opened.log_start, opened.log_end, opened.log_end
         self.durability.reset(opened.log_end)
         self._snapshot_offset = -1
         self.recent.restart(opened.log_end)

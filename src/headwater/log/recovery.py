@@ -30,6 +30,7 @@ from headwater.log.layout import (
     EPOCHS_FILE,
     INDEX,
     LOG,
+    RELATIVE_OFFSET_MAX,
     SNAPSHOT,
     SWAP,
     TEMPORARY,
@@ -44,8 +45,6 @@ from headwater.log.segment import Segment
 from headwater.log.snapshots import decode_snapshot
 from headwater.wire.batches import decode_marker
 from headwater.wire.errors import CorruptBatch
-
-RELATIVE_OFFSET_MAX = 2**31 - 1  # what an index entry can say
 
 __all__ = ["Recovery", "RecoveryPlan", "recover_partition"]
 

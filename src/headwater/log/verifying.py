@@ -25,6 +25,7 @@ from headwater.log.layout import (
     INDEX,
     LOG,
     METADATA_FILE,
+    RELATIVE_OFFSET_MAX,
     SNAPSHOT,
     TIMES,
     TRANSACTIONAL,
@@ -40,7 +41,6 @@ __all__ = ["Verified", "verify_directory"]
 
 FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint")
-OFFSETS_MAX = 2**31 - 1  # in one segment
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class _Partition:
             self._damaged(stem + LOG, 0, f"begins with offset {base} where {self._end} is next")
         facts = _Facts()
         aborted = {entry.last_offset: entry for entry in self._aborted_entries(stem + ABORTED)}
-        for found in self._batches(stem + LOG, base, following or base + OFFSETS_MAX):
+        for found in self._batches(stem + LOG, base, following or base + RELATIVE_OFFSET_MAX):
             facts.add(found)
             self._batch(stem, found, aborted)
         for entry in aborted.values():
