@@ -212,46 +212,49 @@ class FixedWindows(Operator):
     def _results(self, state: State, touched: _Touched, time: Time) -> pa.Table:
         table, columns = state["windows"], touched.columns()
         before = table.get(columns)
-        after = {
-            "rows": before.numpy("rows") + touched.rows,
-            **self._aggregates.merge(before.columns, touched.added),
-        }
-        table.put(columns, after)
+        count = before.numpy("rows") + touched.rows
+        after = {"rows": count, **self._aggregates.merge(before.columns, touched.added)}
+        over = touched.start + self._size + self._late.kept <= time.low  # nothing can be added to them any more
+        table.put(_only(~over, columns), _only(~over, after))
+        table.delete(_only(over & before.found, columns))
         closing = self._emission.emit == CLOSE
-        said = touched.start + self._size <= time.previous if closing else np.ones(len(touched.start), dtype=np.bool_)
+        said = touched.start + self._size <= time.previous if closing else np.ones(len(count), dtype=np.bool_)
         results = Results(
             self._shown(_only(said, columns), _only(said, before.columns)),
             (before.numpy("rows") > 0)[said],
             self._shown(_only(said, columns), _only(said, after)),
-            (after["rows"] > 0)[said],
+            (count > 0)[said],
         )
+        gone = self._until(table, time.low - self._late.kept)
         if closing:
-            results = self._with_closing(table, results, time)
-        out = self._publisher.say(state, results, time.now)
-        self._forget(table, time.low - self._late.kept)
-        return out
+            stored = self._until(table, time.low, time.previous) if self._late.kept else gone
+            results = self._with_closing(results, stored, _only(over & ~said, {**columns, **after}))
+        table.delete(gone.columns)
+        return self._publisher.say(state, results, time.now)
 
-    def _with_closing(self, table: StateTable, corrected: Results, time: Time) -> Results:
-        """Corrections of windows that were closed before, and the windows that close now."""
-        closing = self._until(table, time.previous, time.low)
-        shown = self._shown(closing.columns, closing.columns)
+    def _with_closing(self, corrected: Results, stored: Rows, unstored: Mapping[str, pa.Array]) -> Results:
+        """Corrections of windows that were closed before, and the windows that close now: those in the state, and
+        those of this batch that never got there."""
+        closing = {
+            name: pa.concat_arrays([column, as_array(unstored[name], column.type)])
+            for name, column in stored.columns.items()
+        }
+        some = np.asarray(pa.compute.greater(closing["rows"], 0))
+        shown = self._shown(closing, closing)
+        order = pa.compute.sort_indices(shown, [(name, "ascending") for name in (START, *self.keys_of())])
+        shown, some = shown.take(order), some[np.asarray(order)]
         return Results(
             pa.concat_tables([corrected.old, shown]),
-            np.concatenate([corrected.had, np.zeros(len(closing), dtype=np.bool_)]),
+            np.concatenate([corrected.had, np.zeros(len(some), dtype=np.bool_)]),
             pa.concat_tables([corrected.new, shown]),
-            np.concatenate([corrected.has, closing.numpy("rows") > 0]),
+            np.concatenate([corrected.has, some]),
         )
 
-    def _until(self, table: StateTable, low: int, high: int) -> Rows:
-        """The windows whose end is after `low` and not after `high`."""
+    def _until(self, table: StateTable, high: int, low: int = MIN_TIME) -> Rows:
+        """The windows in the state whose end is after `low` and not after `high`."""
         if high <= low:
             return table.range(limit=0)
         return table.range(low=bounded(low - self._size + 1), high=bounded(high - self._size + 1))
-
-    def _forget(self, table: StateTable, until: int) -> None:
-        if until > MIN_TIME + self._size:
-            gone = table.range(high=bounded(until - self._size + 1))
-            table.delete(gone.columns)
 
     def _shown(self, columns: Mapping[str, Any], state: Mapping[str, Any]) -> pa.Table:
         """Results as they go out, for the windows in `columns` with these accumulators."""
