@@ -20,6 +20,7 @@ from headwater.pipeline.stateful.operator import ONLY
 from headwater.pipeline.stateful.partition import Partition
 from headwater.pipeline.stateful.snapshots import snapshot_in_process
 from headwater.pipeline.stateful.store import STORE_BYTES_MAX
+from headwater.pipeline.stateful.sweeping import sweep
 from headwater.pipeline.stateful.task import Program
 
 __all__ = ["Plan", "StateOptions", "StatefulKeywords"]
@@ -76,9 +77,12 @@ class StateOptions:
         key = operator.keys_of() if set(program.inputs) == {ONLY} else ()
         wanted = Manifest(self.name, query_id, self.partitions, type(operator).__name__, key)
         folder = check_manifest(files, wanted).folder
+        store = self.store_path(query_id, number, folder)
+        if not store.exists():
+            sweep(store.parents[2])
         return Partition(
             History(files, self.name, number, folder),
-            self.store_path(query_id, number, folder),
+            store,
             program.tables,
             keep_versions=self.keep_versions,
             store_bytes_max=self.state_bytes_max,
