@@ -9,7 +9,9 @@ bytes behind it; nested columns are MessagePack.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -172,4 +174,37 @@ def _payload(array: pa.Array, kind: pa.DataType) -> list[bytes]:
 def _from_payload(pieces: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
     if _is_text(kind):
         return pa.array(pieces, pa.binary()).cast(kind)
-    return pa.array([None if piece is None else msgspec.msgpack.decode(piece) for piece in pieces], kind)
+    restore = _restorer(kind)
+    values = (None if piece is None else msgspec.msgpack.decode(piece) for piece in pieces)
+    return pa.array([restore(value) for value in values] if restore is not None else list(values), kind)
+
+
+Restorer = Callable[[Any], Any]
+
+
+def _restorer(kind: pa.DataType) -> Restorer | None:
+    """What makes of a decoded value one that Arrow takes for the type; None where it is one already: in MessagePack
+    decimals and dates are text, and a map's pairs are lists."""
+    if type_is.is_decimal(kind):
+        return _unless_null(Decimal)
+    if type_is.is_date(kind):
+        return _unless_null(date.fromisoformat)
+    if type_is.is_map(kind):
+        key, item = _restorer(kind.key_type) or _same, _restorer(kind.item_type) or _same
+        return _unless_null(lambda pairs: [(key(k), item(v)) for k, v in pairs])
+    if type_is.is_struct(kind):
+        parts = {field.name: _restorer(field.type) for field in kind}
+        known = {name: part for name, part in parts.items() if part is not None}
+        return _unless_null(lambda row: {**row, **{n: part(row[n]) for n, part in known.items()}}) if known else None
+    if type_is.is_list(kind) or type_is.is_large_list(kind) or type_is.is_fixed_size_list(kind):
+        element = _restorer(kind.value_type)
+        return None if element is None else _unless_null(lambda values: [element(value) for value in values])
+    return None
+
+
+def _unless_null(restore: Restorer) -> Restorer:
+    return lambda value: None if value is None else restore(value)
+
+
+def _same(value: Any) -> Any:
+    return value
