@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
-from headwater.cli.view import shown_store
 from headwater.client import Connection, Writer, ensure_topics
 from headwater.testing.waiting import eventually
 
@@ -109,7 +108,12 @@ def test_mistakes_are_explained(
     assert complaint in call(capsys, *words, expect=1)
 
 
-def test_passwords_are_not_shown() -> None:
-    assert shown_store("postgresql://ada:secret@db/x") == "postgresql://ada:***@db/x"
-    assert shown_store("redis://:secret@host:1/0") == "redis://:***@host:1/0"
-    assert shown_store("sqlite:a.db") == "sqlite:a.db"
+def test_passwords_are_not_shown(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from headwater.views import Definition, declare
+
+    for number, address in enumerate(["postgresql://ada:secret@db/x", "redis://:secret@host:1/0", "sqlite:a.db"]):
+        declare(Definition.of(f"v{number}", topic=topic, store=address), Path("views.toml"))
+    text = call(capsys, "list")
+    assert "secret" not in text
+    assert "postgresql://ada:***@db/x" in text
+    assert "sqlite:a.db" in text

@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     get.add_argument("key", help="the key; a JSON array when it has several columns")
     get.add_argument("--at-least", metavar="TOKEN", help="wait until the view covers this position")
     get.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")
+    serve = _action(actions, "serve", "rows, queries, searches and changes over HTTP, until Ctrl-C", views="*")
+    serve.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8081")
+    serve.add_argument("--follow", action="store_true", help="follow the views too, in the same process")
     _action(actions, "replay", "produce a view's dead letters to their topics again", views=1)
 
 
@@ -90,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         "swap": _swap,
         "drop": _drop,
         "get": _get,
+        "serve": _serve,
         "replay": _replay,
     }
     return actions[arguments.action](arguments, settings)
@@ -131,6 +135,7 @@ def _defined(name: str, arguments: argparse.Namespace, settings: Settings) -> De
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     from headwater.errors import BadInput
+    from headwater.status import Reporter
     from headwater.views.manage import create
     from headwater.views.running import ViewsRunner
 
@@ -145,7 +150,8 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         signal.signal(number, lambda *_: runner.request_stop())
     names = ", ".join(definition.name for definition in definitions)
     print(f"following {names} from {settings['log.bootstrap']}", flush=True)
-    runner.run()
+    with Reporter(_connection(settings), "view", runner.reports):
+        runner.run()
     failed = [each for each in runner.running() if each.state == "failed"]
     for each in failed:
         print(f"headwater view: {each.view} version {each.version}: {each.error}", file=sys.stderr)
@@ -159,7 +165,7 @@ def _list(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.json:
         print(json.dumps({name: definition.to_flat() for name, definition in found.items()}, indent=2))
     for definition in [] if arguments.json else found.values():
-        print(f"{definition.name:<24}  {', '.join(definition.topics):<32}  {shown_store(definition.store)}")
+        print(f"{definition.name:<24}  {', '.join(definition.topics):<32}  {definition.shown_store()}")
     return 0
 
 
@@ -170,12 +176,14 @@ def _status(arguments: argparse.Namespace, settings: Settings) -> int:
     found, problems = [], {}
     for definition in _chosen(arguments.views, settings):
         try:
-            found += status(definition, _connection(settings))
+            found += [
+                dataclasses.replace(each, store=definition.shown_store())
+                for each in status(definition, _connection(settings))
+            ]
         except HeadwaterError as error:
             problems[definition.name] = str(error)
     if arguments.json:
-        versions = [{**dataclasses.asdict(each), "store": shown_store(each.store)} for each in found]
-        print(json.dumps({"versions": versions, "problems": problems}, indent=2))
+        print(json.dumps({"versions": [dataclasses.asdict(each) for each in found], "problems": problems}, indent=2))
     else:
         _print_statuses(found)
         for name, problem in problems.items():
@@ -259,6 +267,30 @@ def _get(arguments: argparse.Namespace, settings: Settings) -> int:
     return 0 if row is not None else 1
 
 
+def _serve(arguments: argparse.Namespace, settings: Settings) -> int:
+    import contextlib
+
+    import uvicorn
+
+    from headwater.errors import SettingError
+    from headwater.views.running import ViewsRunner
+    from headwater.views.serving import LOOPBACK, create_app
+
+    host, _, port = arguments.listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise SettingError(f"--listen is HOST:PORT, not {arguments.listen!r}")
+    token = "" if host in LOOPBACK else settings["console.token"]
+    if host not in LOOPBACK and not token:
+        raise SettingError(f"{host} is not this machine alone: set a token first (HEADWATER_CONSOLE_TOKEN)")
+    definitions = {definition.name: definition for definition in _chosen(arguments.views, settings)}
+    app = create_app(definitions, _connection(settings), token=token)
+    runner = ViewsRunner(definitions.values(), _connection(settings)) if arguments.follow else contextlib.nullcontext()
+    with runner:
+        print(f"views at http://{arguments.listen}/views", flush=True)
+        uvicorn.run(app, host=host.strip("[]"), port=int(port), log_level="warning")
+    return 0
+
+
 def _replay(arguments: argparse.Namespace, settings: Settings) -> int:
     from headwater.views.letters import replay_dead_letters
 
@@ -266,14 +298,6 @@ def _replay(arguments: argparse.Namespace, settings: Settings) -> int:
     count = replay_dead_letters(_connection(settings), definition.name, definition.topics)
     _say(arguments, {"view": definition.name, "replayed": count}, f"view {definition.name}: {count} records replayed")
     return 0
-
-
-def shown_store(address: str) -> str:
-    """The address without a password."""
-    scheme, separator, rest = address.partition("://")
-    user, at, host = rest.rpartition("@")
-    name = user.partition(":")[0]
-    return f"{scheme}{separator}{name}:***@{host}" if at and ":" in user else address
 
 
 def _chosen(names: list[str], settings: Settings) -> list[Definition]:

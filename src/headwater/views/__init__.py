@@ -8,6 +8,7 @@ from headwater.views.captured import token_of_commit
 from headwater.views.declared import declare, find_definition, load_definitions
 from headwater.views.definition import Definition
 from headwater.views.errors import BadView, Fenced, NotCovered, RecordRefused, RecordsLost, StoreUnavailable
+from headwater.views.feed import Change, ChangeFeed
 from headwater.views.follower import Follower
 from headwater.views.letters import read_dead_letters, replay_dead_letters
 from headwater.views.manage import Progress, VersionStatus, create, drop, rebuild, status, swap
@@ -17,6 +18,8 @@ from headwater.views.view import Answer, View
 __all__ = [
     "Answer",
     "BadView",
+    "Change",
+    "ChangeFeed",
     "Definition",
     "Fenced",
     "Follower",

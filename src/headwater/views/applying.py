@@ -14,7 +14,7 @@ from headwater.views.errors import RecordRefused
 from headwater.views.rows import Batch
 from headwater.views.stores import Writer
 
-__all__ = ["Refusal", "Work", "apply", "prepare"]
+__all__ = ["Refusal", "Work", "apply", "message_key", "prepare"]
 
 _log = logging.getLogger("headwater.views")
 
@@ -42,7 +42,7 @@ def prepare(
 ) -> Work:
     """Decode records and fold them; `columns`: the key's, known once they are decoded."""
     values = [message.value() for message in messages]
-    decoded = decoder.decode([_bytes(message.key()) for message in messages], values)
+    decoded = decoder.decode([message_key(message) for message in messages], values)
     kept = range(len(decoded.keys)) if history else sorted(_last_of_each(decoded))
     present = [i for i in kept if decoded.rows[i] is not None]
     gone = [i for i in kept if decoded.rows[i] is None] if len(present) < len(kept) else []
@@ -54,8 +54,10 @@ def prepare(
     )
 
 
-def _bytes(key: object) -> bytes | None:
-    return key.encode() if isinstance(key, str) else key  # type: ignore[return-value]
+def message_key(message: Message) -> bytes | None:
+    """The record's key as bytes, whatever the client made of it."""
+    key = message.key()
+    return key.encode() if isinstance(key, str) else key
 
 
 def _last_of_each(decoded: Decoded) -> list[int]:

@@ -80,6 +80,12 @@ class Definition:
     def open_store(self) -> Store:
         return open_store(self.store, self.name, self.options)
 
+    def shown_store(self) -> str:
+        """The store's address without a password."""
+        scheme, separator, rest = self.store.partition("://")
+        user, at, host = rest.rpartition("@")
+        return f"{scheme}{separator}{user.partition(':')[0]}:***@{host}" if at and ":" in user else self.store
+
     def to_flat(self) -> dict[str, Any]:
         """What `of` takes, without what is as by default: for a catalog, or to show."""
         flat: dict[str, Any] = {"topics": list(self.topics), "store": self.store}

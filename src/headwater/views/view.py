@@ -22,7 +22,9 @@ from headwater.views.coverage import CoverageReader
 from headwater.views.declared import find_definition
 from headwater.views.definition import Definition
 from headwater.views.errors import BadView, NotCovered
-from headwater.views.rows import Row
+from headwater.views.feed import ChangeFeed
+from headwater.views.manage import VersionStatus, definition_of, status
+from headwater.views.rows import Row, key_text, normalise_key
 from headwater.views.stores import Reader, Snapshot
 
 __all__ = ["Answer", "Otherwise", "View"]
@@ -82,6 +84,7 @@ class View:
     def __init__(self, definition: Definition, connection: Connection, *, version: int | None = None) -> None:
         self.definition, self.connection = definition, connection
         self._store = definition.open_store()
+        self._version = version
         self._reader: Reader = self._store.reader(version)
         self._coverage: CoverageReader | None = None
 
@@ -150,6 +153,25 @@ class View:
         with self.read(at_least=at_least, timeout=timeout) as answer:
             return answer.position
 
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the key; empty until the first row has come, unless the definition names them."""
+        return self._reader.bookmark().key or self.definition.key
+
+    def changes(self, *, start: str | Position | None = None, key: object = None) -> ChangeFeed:
+        """The view's changes after `start` (now, unless given), of all keys or of one; iterate over it.
+
+        Each comes when the view has it, with the position to go on from after an interruption.
+        """
+        at = self._reader.bookmark()
+        given = Position.from_token(start) if isinstance(start, str) else start
+        position = at.position if given is None else given.restrict(self.definition.topics)
+        wanted = None if key is None else key_text(normalise_key(key, at.key or self.definition.key))
+        return ChangeFeed(self._followed(), self.connection, position, self._covered, key=wanted, columns=at.key)
+
+    def status(self) -> list[VersionStatus]:
+        """Every version: position, lag, rows, rate, last error."""
+        return status(self.definition, self.connection)
+
     def close(self) -> None:
         self._reader.close()
         self._store.close()
@@ -161,6 +183,15 @@ class View:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _covered(self) -> Position:
+        return self._reader.bookmark().position
+
+    def _followed(self) -> Definition:
+        """What the version that is read follows, which may be an older definition than the declared one."""
+        catalog = self._store.catalog()
+        version = catalog.versions.get(self._version or catalog.active)
+        return self.definition if version is None else definition_of(self.definition, version)
 
     def _wait(self, wanted: Position | None, end: float) -> Position | None:
         """Until the view covers it or the time is over; the position in the view's own topics, if it is known."""

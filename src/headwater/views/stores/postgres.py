@@ -353,13 +353,14 @@ class PostgresSnapshot:
     def query(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Rows of an SQL query, which reads the view by its name (its active version)."""
         try:
-            return list(self._rows(text, parameters))
+            # prepared: one statement only, so that nothing can follow the end of this read-only transaction
+            return list(self._rows(text, parameters, prepare=True))
         except RecordRefused as error:
             raise BadView(f"view {self._view}: {error}") from error
 
-    def _rows(self, query: Any, parameters: Any) -> Iterator[Row]:
+    def _rows(self, query: Any, parameters: Any, *, prepare: bool | None = None) -> Iterator[Row]:
         with _available():
-            cursor = self._db.execute(query, parameters or None)
+            cursor = self._db.execute(query, parameters or None, prepare=prepare)
             names = [column.name for column in cursor.description or ()]
             for row in cursor:
                 yield dict(zip(names, row, strict=True))
