@@ -52,7 +52,9 @@ class Compactor:
         self._settings = settings
         self._steps: Steps | None = None
         self._next_look_ms = 0
-        self._damaged: set[PartitionLog] = set()  # not tried again while this process runs
+        # Not tried again while this process runs: damaged, or between two steps of a replacement that failed, which the
+        # next start finishes.
+        self._left_alone: set[PartitionLog] = set()
 
     def step(self, now_ms: int, remove_later: Callable[[str, int], None]) -> None:
         """Begin a pass if one is due; it then goes on by itself."""
@@ -69,8 +71,13 @@ class Compactor:
         if self.log is not None:
             self.log.stop_compaction()
 
+    def forget(self, log: PartitionLog) -> None:
+        """It is being deleted."""
+        log.stop_compaction()
+        self._left_alone.discard(log)
+
     def _candidate(self, log: PartitionLog, now_ms: int) -> Candidate | None:
-        if log.failure is not None or log in self._damaged:
+        if log.failure is not None or log in self._left_alone:
             return None
         try:
             return examine(log, self._directory.cleaned_upto.get((log.topic, log.partition), -1), now_ms)
@@ -131,8 +138,11 @@ class Compactor:
             yield lambda: written.append(run.write(group))
             if written[0] is None:
                 return
-            for _ in replace(log, [source.segment for source in group], written[0], doomed):
+            for step, _ in enumerate(replace(log, [source.segment for source in group], written[0], doomed)):
+                if step:  # names have changed
+                    self._left_alone.add(log)
                 yield lambda: log.context.filesystem.sync_directory(log.folder)
+            self._left_alone.discard(log)
         except BaseException:
             self._remove_cleaned(log, group[0])
             raise
@@ -186,7 +196,7 @@ class Compactor:
 
     def _give_up(self, log: PartitionLog, error: OSError | Corrupted) -> None:
         if isinstance(error, Corrupted):
-            self._damaged.add(log)
+            self._left_alone.add(log)
             _log.error("%s is not compacted any more: %s", log.folder, error)
         else:  # tried again
             _log.warning("%s cannot be compacted now: %s", log.folder, error)

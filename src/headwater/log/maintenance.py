@@ -78,7 +78,7 @@ class Maintenance:
 
     def forget(self, log: PartitionLog) -> None:
         """The log is being deleted."""
-        log.stop_compaction()
+        self.compactor.forget(log)
         if log in self._round:
             self._round.remove(log)
 
