@@ -140,9 +140,8 @@ class TopN(Operator):
         new = new.of_keys(keys.index)
         old = self._first(state, keys)
         if self._only_come:
-            both = old.and_(new).in_order(self._descending)
-            first, copies = both.first(self._n)
-            top = both.pick(first, copies)
+            top = old.and_(self._firsts(new.in_order(self._descending)))
+            top = self._firsts(top.in_order(self._descending))
             self._replace(state, old, top)
         else:
             self._add(state, new)
@@ -161,9 +160,12 @@ class TopN(Operator):
     def _first(self, state: State, keys: Groups) -> _Ranked:
         """The first n rows of each key as the state has them."""
         rows = state["rows"].scan(keys.keys.columns, list(self.keys_of()), reverse=self._descending, limit=self._n)
-        stored = self._read(rows)
-        first, copies = stored.first(self._n)
-        return stored.pick(first, copies)
+        return self._firsts(self._read(rows))
+
+    def _firsts(self, ranked: _Ranked) -> _Ranked:
+        """The first n of each key, of rows in order."""
+        first, copies = ranked.first(self._n)
+        return ranked.pick(first, copies)
 
     def _read(self, rows: Rows) -> _Ranked:
         table = pa.table([rows[name] for name in self._columns], self._columns)
@@ -287,13 +289,11 @@ class _Ranked:
 
 def _matches(left: _Ranked, right: _Ranked) -> tuple[Ints, Ints]:
     """Numbers of the rows that are in both."""
-    mine, theirs = _records(left), _records(right)
-    _, i, j = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
-    return i, j
-
-
-def _records(ranked: _Ranked) -> Any:
-    return np.ascontiguousarray(ranked.ids).view([("a", "<u8"), ("b", "<u8")]).ravel()
+    ids = np.concatenate([left.ids, right.ids])
+    order = np.lexsort((ids[:, 1], ids[:, 0]))  # stable: of two that are equal the left one comes first
+    ordered = ids[order]
+    twice = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
+    return order[twice], order[twice + 1] - len(left)
 
 
 def _differences(old: _Ranked, new: _Ranked) -> tuple[Ints, Ints]:

@@ -110,7 +110,13 @@ class Said:
         keys = group(rows.select(list(self._shape.on))).index
         left, right = (np.concatenate(ids) for ids in zip(*self._ids, strict=True))
         weights, moments = np.concatenate(self._weights), np.concatenate(self._moments)
-        return np.lexsort((weights, right[:, 1], right[:, 0], left[:, 1], left[:, 0], keys, moments))
+        order = np.lexsort((keys, moments))
+        equal = (keys[order][1:] == keys[order][:-1]) & (moments[order][1:] == moments[order][:-1])
+        tied = np.append(equal, False) | np.append(False, equal)
+        rows = order[tied]
+        ties = (weights, right[:, 1], right[:, 0], left[:, 1], left[:, 0], keys, moments)
+        order[tied] = rows[np.lexsort([column[rows] for column in ties])]
+        return order
 
     def _shown(
         self, rows: pa.Table, at: Ints, weights: Ints, order: Ints, schema: pa.Schema, *, late: bool
