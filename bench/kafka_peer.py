@@ -42,6 +42,7 @@ _ARTIFACTS = [
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     ("org.apache.kafka", "kafka-server", KAFKA_VERSION),
     ("org.apache.kafka", "kafka-clients", KAFKA_VERSION),
+    ("org.apache.kafka", "connect-file", KAFKA_VERSION),
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 ]
 _SETTINGS = {
@@ -82,7 +83,9 @@ def classpath() -> str:
     """Kafka's jars as a Java class path; resolved on first use."""
     given = os.environ.get("HEADWATER_KAFKA_LIBS")
     libs = Path(given) if given else PEERS / "kafka" / KAFKA_VERSION
-    if not any(libs.glob("kafka_2.13-*.jar")):
+    if not all(
+        any(libs.glob(f"{name}-{KAFKA_VERSION}.jar")) for _, name, version in _ARTIFACTS if version == KAFKA_VERSION
+    ):
         _resolve(libs)
     return f"{libs}/*"
 

@@ -62,6 +62,7 @@ def test_settings_come_from_a_file_written_for_kafka(tmp_path: Path) -> None:
         (["--set", "num.partitions=four"], "num.partitions"),
         (["--set", "nonsense"], "write NAME=VALUE"),
         (["--config", "missing.properties"], "missing.properties"),
+        (["--set", "advertised.listeners=SSL://127.0.0.1:0"], "speaks PLAINTEXT only"),
     ],
 )
 def test_what_it_cannot_start_with_is_one_clear_line(tmp_path: Path, options: list[str], said: str) -> None:

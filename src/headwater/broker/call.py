@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ANONYMOUS", "Call", "Disconnect", "Peer"]
 
-ANONYMOUS = "User:ANONYMOUS"  # the principal of a connection without SASL
+ANONYMOUS = "User:ANONYMOUS"  # the principal of everybody: connections do not authenticate
 
 
 class Disconnect(Exception):
-    """The protocol's only answer here is to close the connection (a failed Produce with acks=0, a failed login)."""
+    """The protocol's only answer here is to close the connection (a failed Produce with acks=0)."""
 
 
 class Peer:
@@ -39,24 +39,16 @@ class Peer:
         "endpoint",
         "host",
         "id",
-        "must_authenticate",
         "port",
         "principal",
-        "sasl",
-        "security",
         "software",
     )
 
-    def __init__(
-        self, connection_id: int, host: str, port: int, *, security: str = "PLAINTEXT", endpoint: tuple[str, int]
-    ) -> None:
+    def __init__(self, connection_id: int, host: str, port: int, *, endpoint: tuple[str, int]) -> None:
         self.id = connection_id
         self.host = host  # as Kafka shows it in DescribeGroups, without the slash
         self.port = port
-        self.security = security  # the listener's protocol
         self.endpoint = endpoint  # where this client is told to find the broker
-        self.must_authenticate = security.startswith("SASL_")
-        self.sasl: object = None  # the mechanism's exchange while it runs
         self.abandoned: Callable[[], object] | None = None  # called if it goes away while its request waits
         self.principal = ANONYMOUS
         self.software = ("unknown", "unknown")  # name and version, from ApiVersions 3+

@@ -67,6 +67,12 @@ class Host(Protocol):
         """Memory held by unfinished requests and unsent answers grew or shrank by `change` bytes."""
         ...
 
+    def frame_begun(self, connection: Connection) -> None:
+        """A part of a request is here, and the rest is not."""
+        ...
+
+    def frame_ended(self, connection: Connection) -> None: ...
+
     def refuse_frame(self, connection: Connection, reason: str) -> None:
         """A frame that cannot be a request: count it, say it, close this connection."""
         ...
@@ -105,9 +111,9 @@ class Connection:
         return bool(self._answers) or self._muted is not None
 
     @property
-    def holds_memory(self) -> bool:
-        """Whether it has begun something whose end frees memory."""
-        return self._frame is not None or bool(self._unsent)
+    def unsent_bytes(self) -> int:
+        """Answers in memory that the client has not taken yet."""
+        return self._unsent_bytes
 
     # -- answering, called by the dispatcher
 
@@ -246,10 +252,12 @@ class Connection:
         frame = bytearray(min(size, max(FRAME_AT_ONCE_MAX, 2 * len(arrived))))
         frame[: len(arrived)] = arrived
         self._frame, self._frame_size, self._filled = frame, size, len(arrived)
+        self._host.frame_begun(self)
 
     def _continue_frame(self, frame: bytearray) -> None:
         if self._filled == self._frame_size:
             self._frame = None
+            self._host.frame_ended(self)
             self._host.serve(self, memoryview(frame)[4:])
         elif self._filled == len(frame):  # a large frame: double its buffer, up to its size
             frame.extend(bytes(min(len(frame), self._frame_size - len(frame))))
@@ -307,6 +315,7 @@ class Connection:
                 self._unsent_bytes += len(chunk)
 
     def _write_more(self) -> None:
+        self.last_active_ms = self._loop.monotonic_ms()
         try:
             while self._unsent:
                 if not self._send_head():

@@ -31,9 +31,6 @@ __all__ = ["Dispatcher", "Handler", "supported_apis"]
 
 Handler = Callable[[Call, Any], Any]
 
-# the only APIs of a connection that has yet to authenticate: SaslHandshake, ApiVersions, SaslAuthenticate
-_BEFORE_AUTHENTICATION = frozenset({17, 18, 36})
-
 _log = logging.getLogger("headwater.broker")
 
 
@@ -68,12 +65,10 @@ class Dispatcher:
             return
         key = header.api_key
         handler = self._handlers.get(key) or self._load(key)
-        peer = connection.peer
-        if handler is None or (peer.must_authenticate and key not in _BEFORE_AUTHENTICATION):
-            why = "is not supported by this broker" if handler is None else "came before authentication"
-            self._refuse(connection, WireError(f"{APIS[key].name} {why}"))
+        if handler is None:
+            self._refuse(connection, WireError(f"{APIS[key].name} is not supported by this broker"))
             return
-        call = Call(self._broker, header, peer, time_ns() // 1_000_000)
+        call = Call(self._broker, header, connection.peer, time_ns() // 1_000_000)
         try:
             answer = handler(call, request)
             if isinstance(answer, Struct):

@@ -1,7 +1,8 @@
 """Where the broker listens, and what it tells clients to connect to: `PLAINTEXT://127.0.0.1:9092`.
 
-`security` is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. Host 0.0.0.0 or [::] listens everywhere; clients are
-then told the address they reached the broker at, unless `advertised.listeners` says something else.
+Neither TLS nor SASL is spoken, so listeners that ask for them are refused instead of served in the clear. Host 0.0.0.0
+or [::] listens everywhere; clients are then told the address they reached the broker at, unless `advertised.listeners`
+says something else.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from dataclasses import dataclass
 
 from headwater.errors import SettingError
 
-__all__ = ["PROTOCOLS", "Listener", "parse_listeners"]
+__all__ = ["Listener", "parse_listeners"]
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
+PLAINTEXT = "PLAINTEXT"
 EVERYWHERE = "0.0.0.0"  # what an empty host means, as in Kafka
 CONTROLLER = "CONTROLLER://"  # what Kafka's own example file also listens on; there is no other controller to talk to
 
@@ -24,14 +23,6 @@ class Listener:
     security: str
     host: str
     port: int
-
-    @property
-    def tls(self) -> bool:
-        return self.security in ("SSL", "SASL_SSL")
-
-    @property
-    def sasl(self) -> bool:
-        return self.security.startswith("SASL_")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -48,10 +39,13 @@ def parse_listeners(setting: str, texts: tuple[str, ...]) -> tuple[Listener, ...
 
 def _parse(setting: str, text: str) -> Listener:
     security, separator, address = text.rpartition("://")
-    security = security.upper() if separator else "PLAINTEXT"
+    security = security.upper() if separator else PLAINTEXT
     host, _, port = address.rpartition(":")
-    if security not in PROTOCOLS:
-        raise SettingError(f"{setting}: {text!r} must start with one of {', '.join(PROTOCOLS)}")
+    if security != PLAINTEXT:
+        raise SettingError(
+            f"{setting}: {text!r} asks for {security}, but this broker speaks PLAINTEXT only; listen on loopback or a "
+            "private network, or put a TLS proxy before it"
+        )
     if not port.isdigit() or int(port) > 65535:
         raise SettingError(f"{setting}: {text!r} must be PROTOCOL://HOST:PORT")
     return Listener(security, host.strip("[]") or EVERYWHERE, int(port))

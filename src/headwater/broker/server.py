@@ -1,9 +1,11 @@
 """Accepting connections, and the bounds that all of them share.
 
 One event loop serves every socket. A connection that may not be (too many, in all or of one address) is closed at
-once and counted. A connection silent for `connections.max.idle.ms` is closed. When unfinished requests and unsent
-answers of all connections exceed `queued.max.request.bytes`, sockets with anything unfinished of their own may go on,
-others wait.
+once and counted. A connection silent for `connections.max.idle.ms` is closed.
+
+Memory. When unfinished requests and unsent answers of all connections exceed `queued.max.request.bytes`, no socket is
+read but the one whose request is unfinished for the longest: so memory stays below that bound and one request, and
+something always ends. Whoever holds memory then and makes no progress for `STALLED_MS` is closed.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ __all__ = ["Server"]
 RECEIVE_BUFFER_BYTES = 1 << 18  # one for all connections: the most that is read from a socket in one round
 ACCEPTS_PER_ROUND_MAX = 64  # connections accepted before those that exist are served again
 ACCEPT_PAUSE_MS = 100  # when no descriptor is left: how long to wait for one
+STALLED_MS = 5_000  # while memory is short: how long a client may keep some of it without sending or reading anything
 IDLE_SWEEP_MS = 10_000  # how often silent connections are looked for, at the most
 
 _log = logging.getLogger("headwater.broker")
 
 
 class Server:
-    """The sockets. Its part as a connection's `Host` is in `serve`, `has_room`, `account`, `refuse_frame`, `closed`."""
+    """The sockets. Its part as a connection's `Host` is in `serve`, `has_room`, `account`, `frame_begun` and
+    `frame_ended`, `refuse_frame`, `closed`."""
 
     def __init__(self, broker: Services) -> None:
         self.loop = broker.loop
@@ -51,6 +55,8 @@ class Server:
         self._memory_max = broker.config.number("queued.max.request.bytes")
         self._memory = 0
         self._waiting_for_memory: set[Connection] = set()
+        self._frames: dict[Connection, None] = {}  # whose requests are unfinished, the oldest first
+        self._looks_for_stalled = False
         self._per_address: Counter[str] = Counter()
         self._next_id = 0
         self._sockets: list[socket.socket] = []
@@ -115,7 +121,7 @@ class Server:
                 sock.setsockopt(socket.SOL_SOCKET, option, self._config.number(name))
         self._next_id += 1
         endpoint = advertised or sock.getsockname()[:2]
-        peer = Peer(self._next_id, host, address[1], security=listener.security, endpoint=endpoint)
+        peer = Peer(self._next_id, host, address[1], endpoint=endpoint)
         self._per_address[host] += 1
         self._metrics.connections_opened += 1
         self._metrics.connections_open += 1
@@ -166,10 +172,24 @@ class Server:
     # -- what connections ask
 
     def has_room(self, connection: Connection) -> bool:
-        if self._memory <= self._memory_max or self._memory_max < 0 or connection.holds_memory:
+        if self._memory <= self._memory_max or self._memory_max < 0 or connection is next(iter(self._frames), None):
             return True
         self._waiting_for_memory.add(connection)
+        if not self._looks_for_stalled:
+            self._looks_for_stalled = True
+            self.loop.call_later(STALLED_MS, self._close_stalled)
         return False
+
+    def frame_begun(self, connection: Connection) -> None:
+        self._frames[connection] = None
+
+    def frame_ended(self, connection: Connection) -> None:
+        self._frames.pop(connection, None)
+        following = next(iter(self._frames), None)
+        if following in self._waiting_for_memory:
+            assert following is not None
+            self._waiting_for_memory.discard(following)
+            self.loop.call_soon(following.resume)
 
     def account(self, change: int) -> None:
         self._memory += change
@@ -177,6 +197,21 @@ class Server:
             waiting, self._waiting_for_memory = self._waiting_for_memory, set()
             for connection in waiting:
                 self.loop.call_soon(connection.resume)
+
+    def _close_stalled(self) -> None:
+        self._looks_for_stalled = False
+        before_ms = self.loop.monotonic_ms() - STALLED_MS
+        oldest = next(iter(self._frames), None)
+        holders = [c for c in self.connections.values() if c.unsent_bytes or c is oldest]
+        for connection in sorted(holders, key=lambda holder: holder.last_active_ms):
+            if self._memory <= self._memory_max or connection.last_active_ms > before_ms:
+                break
+            self._metrics.error("Stalled")
+            self._complaints.warn("closing the connection of %s: it holds memory and does nothing", connection.peer)
+            connection.close()
+        if self._waiting_for_memory:
+            self._looks_for_stalled = True
+            self.loop.call_later(STALLED_MS, self._close_stalled)
 
     def refuse_frame(self, connection: Connection, reason: str) -> None:
         self._metrics.error("InvalidFrame")
@@ -187,6 +222,7 @@ class Server:
         peer = connection.peer
         del self.connections[peer.id]
         self._waiting_for_memory.discard(connection)
+        self.frame_ended(connection)
         self._metrics.connections_open -= 1
         self._per_address[peer.host] -= 1
         if not self._per_address[peer.host]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headwater.broker.configs.group import GROUP_KEYS
-from headwater.broker.configs.keys import INT_MAX, ConfigKey, ConfigType, at_least, between, subset
+from headwater.broker.configs.keys import INT_MAX, ConfigKey, ConfigType, at_least, between
 from headwater.broker.configs.topic import TOPIC_KEYS
 
 __all__ = ["BROKER_KEYS"]
@@ -43,7 +43,6 @@ def _static(name: str, kind: ConfigType, default: str | None, doc: str, low: flo
 _OWN = (
     # who and where
     _static("node.id", _T.INT, "1", "The number of this broker.", 0),
-    _static("broker.id", _T.INT, "1", "The older name of node.id.", 0),
     _static("broker.rack", _T.STRING, None, "The rack told to clients, for reading from the nearest replica."),
     _static("process.roles", _T.LIST, "broker,controller", "This one process is both."),
     _static("log.dirs", _T.STRING, None, "The folder of all data."),
@@ -81,10 +80,7 @@ _OWN = (
     _static("fetch.max.bytes", _T.INT, "57671680", "The most bytes of records in one Fetch response.", 1024),
     _static("max.incremental.fetch.session.cache.slots", _T.INT, "1000", "Fetch sessions kept.", 0),
     _static("max.request.partition.size.limit", _T.INT, "2000", "Partitions in one DescribeTopicPartitions page.", 1),
-    _static("replica.lag.time.max.ms", _T.LONG, "30000", "Without effect: there are no other replicas.", 1),
-    _static("request.timeout.ms", _T.INT, "30000", "The longest wait for the broker's own work.", 1),
     # durability and upkeep
-    _static("log.flush.offset.checkpoint.interval.ms", _T.INT, "60000", "How often recovery points are written.", 1),
     _static("log.retention.check.interval.ms", _T.LONG, "300000", "How often old segments are looked for.", 1),
     _static("log.cleaner.enable", _T.BOOLEAN, "true", "Whether compacted topics are compacted."),
     _static("log.cleaner.backoff.ms", _T.LONG, "15000", "The pause between two looks for what to compact.", 1),
@@ -99,14 +95,6 @@ _OWN = (
     _static("group.max.session.timeout.ms", _T.INT, "1800000", "The longest session time-out of a classic member.", 1),
     _static("group.initial.rebalance.delay.ms", _T.INT, "0", "How long a new classic group waits for more members.", 0),
     _static("group.max.size", _T.INT, str(INT_MAX), "Members of a classic group.", 1),
-    ConfigKey(
-        "group.coordinator.rebalance.protocols",
-        _T.LIST,
-        "classic,consumer",
-        "The group protocols that are spoken.",
-        subset("classic", "consumer"),
-        dynamic=False,
-    ),
     _static("group.consumer.min.session.timeout.ms", _T.INT, "45000", "Lower bound of consumer.session.timeout.ms.", 1),
     _static("group.consumer.max.session.timeout.ms", _T.INT, "60000", "Upper bound of consumer.session.timeout.ms.", 1),
     _static(
@@ -116,7 +104,6 @@ _OWN = (
         "group.consumer.max.heartbeat.interval.ms", _T.INT, "15000", "Upper bound of consumer.heartbeat.interval.ms.", 1
     ),
     _static("group.consumer.max.size", _T.INT, str(INT_MAX), "Members of a consumer group (new protocol).", 1),
-    _static("group.consumer.assignors", _T.LIST, "uniform,range", "Server-side assignors; the first is the default."),
     _static("group.consumer.migration.policy", _T.STRING, "bidirectional", "Which classic groups may change protocol."),
     _static("offsets.topic.num.partitions", _T.INT, "1", "Partitions of __consumer_offsets when it is created.", 1),
     _static("offsets.topic.replication.factor", _T.SHORT, "1", "Always 1.", 1),
@@ -160,11 +147,6 @@ _OWN = (
     ConfigKey(
         "quota.window.size.seconds", _T.INT, "1", "The length of a quota's sample.", between(1, 3600), dynamic=False
     ),
-    # security
-    _static("sasl.enabled.mechanisms", _T.LIST, "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", "What SASL listeners accept."),
-    _static("ssl.certfile", _T.STRING, None, "PEM file of the certificate chain, for SSL listeners."),
-    _static("ssl.keyfile", _T.STRING, None, "PEM file of the private key, for SSL listeners."),
-    _static("ssl.cafile", _T.STRING, None, "PEM file of the authorities that client certificates must come from."),
 )
 
 BROKER_KEYS: dict[str, ConfigKey] = {key.name: key for key in (*_derived(TOPIC_KEYS), *_derived(GROUP_KEYS), *_OWN)}

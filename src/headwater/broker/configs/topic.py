@@ -204,7 +204,7 @@ _KEYS = (
         "segment.jitter.ms",
         _T.LONG,
         "0",
-        "The most that is taken off segment.ms at random, so that segments do not all roll at once.",
+        "What may be taken off segment.ms at random. Without effect here: one machine's segments may roll together.",
         at_least(0),
         ("log.roll.jitter.ms", "log.roll.jitter.hours"),
         convert={"log.roll.jitter.hours": _HOUR_MS},
