@@ -32,6 +32,7 @@ PARTITIONS, KEYS = 2, 200
 RECOVERY_DEADLINE_S = 90.0  # for a killed process to serve again on a busy machine
 QUEUE_RECORDS = 500  # unacknowledged at once: the writer waits for the log rather than running ahead
 LINGER_MS = 2
+PAUSE_S, BURST_RECORDS = 0.01, 30  # some 2,000 records a second: enough for a commit to be in hand at any instant
 
 
 class Process:
@@ -78,17 +79,18 @@ class Writer:
 
     def _run(self) -> None:
         number = 0
-        while not self._stopping.is_set():
-            self._producer.poll(0.001)
-            while self._queued - self.acknowledged < QUEUE_RECORDS and not self._stopping.is_set():
+        while not self._stopping.wait(PAUSE_S):
+            self._producer.poll(0)
+            for _ in range(min(BURST_RECORDS, QUEUE_RECORDS - self._queued + self.acknowledged)):
                 number += 1
-                key = self._chance.randrange(KEYS)
-                gone = self._chance.random() < 0.1
-                value = None if gone else json.dumps({"id": key, "n": number, "text": f"row {number}"}).encode()
-                self._producer.produce(self._topic, value, b'{"id":%d}' % key, on_delivery=self._delivered)
-                self._queued += 1
-                if number % 50 == 0:
-                    break
+                self._write(number)
+
+    def _write(self, number: int) -> None:
+        key = self._chance.randrange(KEYS)
+        gone = self._chance.random() < 0.1
+        value = None if gone else json.dumps({"id": key, "n": number, "text": f"row {number}"}).encode()
+        self._producer.produce(self._topic, value, b'{"id":%d}' % key, on_delivery=self._delivered)
+        self._queued += 1
 
     def _delivered(self, error: Any, _: Any) -> None:
         assert error is None, error

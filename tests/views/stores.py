@@ -34,7 +34,7 @@ class Kind:
     @property
     def interval_ms(self) -> int:
         """Between commits, so that a test sees many of them."""
-        return {"delta": 200, "tantivy": 50, "opensearch": 50}.get(self.name, 0)
+        return {"delta": 400, "tantivy": 50, "opensearch": 50}.get(self.name, 0)
 
     @property
     def id(self) -> str:
