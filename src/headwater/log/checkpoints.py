@@ -30,6 +30,9 @@ def encode_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_checkpoint(content: bytes, path: str) -> Offsets:
+    """Nothing from an empty file: Kafka makes those before it has something to write."""
+    if not content:
+        return {}
     try:
         version, count, *lines = content.decode().split("\n")
         found = {

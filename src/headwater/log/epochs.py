@@ -72,6 +72,9 @@ class LeaderEpochs:
 
     @classmethod
     def decoded(cls, content: bytes, path: str) -> LeaderEpochs:
+        """None from an empty file: Kafka makes those before it has something to write."""
+        if not content:
+            return cls()
         lines = content.split(b"\n")
         try:
             if lines[0] != b"0" or int(lines[1]) != len([line for line in lines[2:] if line]):

@@ -144,7 +144,7 @@ def _load_epochs(context: Context, recovery: Recovery, folder: str) -> None:
         return
     try:
         recovery.epochs = LeaderEpochs.decoded(read_whole(context.filesystem, path), path)
-        recovery.epochs_from_file = True
+        recovery.epochs_from_file = bool(recovery.epochs.entries)
     except Corrupted as finding:
         recovery.findings.append(finding)
 
