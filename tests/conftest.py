@@ -1,11 +1,20 @@
-"""What every test may ask for: a Kafka-protocol broker, ours unless `--bootstrap` names another."""
+"""What every test may ask for: a Kafka-protocol broker, ours unless `--bootstrap` names another; a Spark session.
+
+There is one Spark session, because starting one takes seconds. Tests name their topics, queries and checkpoints with
+`unique` and `tmp_path`, stop the queries they start, and leave the session's settings as they found them. The
+connector's jars are fetched here if this machine has none yet.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,3 +38,15 @@ def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
 def unique() -> str:
     """A suffix that no other test, nor another run against the same broker, uses."""
     return uuid.uuid4().hex[:8]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """`local[2]` with two shuffle partitions, four attempts a task, the Kafka connector and `format("headwater")`."""
+    from headwater.pipeline.sessions import session
+
+    # each query of a test runs for seconds: compiling it twice, the second time well, costs more than it gives
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    made = session("headwater-tests", master="local[2]", settings=quick)
+    yield made
+    made.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipeline.logs import fill
 
-from headwater.client import Connection, Writer
+from headwater.client import Connection, Writer, ensure_topics
 from headwater.pipeline.columns import METADATA
 from headwater.pipeline.errors import BadOption
 from headwater.pipeline.formats import Json
@@ -79,8 +79,10 @@ def test_a_bad_key_makes_a_bad_record(spark: SparkSession, bootstrap: str, uniqu
     assert bytes(row["_raw"]) == b'{"id": 1}'
 
 
-def test_a_definition_that_cannot_work_is_refused_at_once(spark: SparkSession, bootstrap: str) -> None:
-    def define(name: str = "t", **options: object) -> None:
+def test_a_definition_that_cannot_work_is_refused_at_once(spark: SparkSession, bootstrap: str, unique: str) -> None:
+    ensure_topics(Connection(bootstrap), [f"users-{unique}"])
+
+    def define(name: str = f"users-{unique}", **options: object) -> None:
         topic(spark, name, connection=bootstrap, **{"value": USER, **options})  # type: ignore[arg-type]
 
     with pytest.raises(BadOption, match=r"'json' is not a format; .*JSON needs its columns"):
@@ -97,3 +99,7 @@ def test_a_definition_that_cannot_work_is_refused_at_once(spark: SparkSession, b
         define(value=Json("key int"), key="text")
     with pytest.raises(BadOption, match="a topic has a name"):
         define(name="")
+    with pytest.raises(BadOption, match=rf"there is no topic 'user-{unique}' at .*; did you mean 'users-{unique}'\?"):
+        define(name=f"user-{unique}")
+    with pytest.raises(BadOption, match="a position says where topics start"):
+        topic(spark, re.compile("x.*"), connection=bootstrap, start="hw1.e30")

@@ -227,7 +227,8 @@ def test_a_definition_that_cannot_work_is_refused_at_once(query: Query, spark: S
     def define(df: DataFrame, name: str | None = "t") -> None:
         write_topic(df, name, connection=query.log, query=query.name, checkpoint=query.checkpoint)
 
-    rows = topic(spark, "any", connection=query.log, value="text")
+    query.fill([1])
+    rows = topic(spark, query.source, connection=query.log, value="text")
     with pytest.raises(UnknownColumn, match="there is no column 'value'; the DataFrame has id"):
         define(rows.selectExpr("1 as id"))
     with pytest.raises(WrongType, match="column 'value' is bigint"):

@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.pipeline.batches import into_database as into_database
+    from headwater.pipeline.batches import into_delta as into_delta
     from headwater.pipeline.formats import Avro as Avro
     from headwater.pipeline.formats import Binary as Binary
     from headwater.pipeline.formats import Debezium as Debezium
@@ -35,6 +37,8 @@ _EXPORTS = {
     "Protobuf": "headwater.pipeline.formats",
     "Registry": "headwater.pipeline.formats",
     "Text": "headwater.pipeline.formats",
+    "into_database": "headwater.pipeline.batches",
+    "into_delta": "headwater.pipeline.batches",
     "prepare_session": "headwater.pipeline.sessions",
     "session": "headwater.pipeline.sessions",
     "ship_package": "headwater.pipeline.sessions",
@@ -53,6 +57,8 @@ __all__ = [
     "Protobuf",
     "Registry",
     "Text",
+    "into_database",
+    "into_delta",
     "prepare_session",
     "session",
     "ship_package",

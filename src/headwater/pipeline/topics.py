@@ -11,17 +11,20 @@ Only committed records are read. Where retention has deleted what was not read y
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
+from confluent_kafka import KafkaException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headwater.client import Connection, partitions_of
+from headwater.client import REQUEST_TIMEOUT_S, Connection, partitions_of
+from headwater.errors import EnvironmentFailed
 from headwater.pipeline.columns import (
     ERROR,
     HEADERS,
@@ -68,11 +71,14 @@ def topic(
     """
     log = Connection(connection) if isinstance(connection, str) else connection
     names = [name] if isinstance(name, str) else [] if isinstance(name, re.Pattern) else list(name)
+    if not isinstance(name, re.Pattern) and not (names and all(names)):
+        raise BadOption(f"topic({name!r}): a topic has a name")
     where = f"topic({name.pattern if isinstance(name, re.Pattern) else ', '.join(names)!r})"
     values, keys = _format(value, where), None if key is None else _format(key, where)
+    _check_there(log, names, where)
     options = {
         **java_options(log),
-        **_selection(name, names, where),
+        **_selection(name, names),
         **_limits(start, records_per_batch, log, names, where),
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
@@ -158,11 +164,24 @@ def _format(given: Format | str, where: str) -> Format:
     return _NAMED[given]
 
 
-def _selection(name: str | Sequence[str] | re.Pattern[str], names: Sequence[str], where: str) -> dict[str, str]:
+def _check_there(log: Connection, names: Sequence[str], where: str) -> None:
+    """Spark would say it when the query runs, in Kafka's words."""
+    if not names:
+        return
+    try:
+        there = log.admin().list_topics(timeout=REQUEST_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise EnvironmentFailed(f"{where}: {log.bootstrap_servers} does not answer: {error.args[0].str()}") from error
+    for name in names:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "create it, or write to it first"
+            raise BadOption(f"{where}: there is no topic {name!r} at {log.bootstrap_servers}; {hint}")
+
+
+def _selection(name: str | Sequence[str] | re.Pattern[str], names: Sequence[str]) -> dict[str, str]:
     if isinstance(name, re.Pattern):
         return {"subscribePattern": name.pattern}
-    if not names or not all(names):
-        raise BadOption(f"{where}: a topic has a name")
     return {"subscribe": ",".join(names)}
 
 
@@ -180,6 +199,8 @@ def _limits(start: Start, per_batch: int | None, log: Connection, names: Sequenc
     elif start in ("earliest", "latest"):
         options["startingOffsets"] = str(start)
     else:
+        if not names:
+            raise BadOption(f"{where}: a position says where topics start, not what matches a pattern; name the topics")
         position = Position.from_token(start) if isinstance(start, str) else start
         options["startingOffsets"] = json.dumps(_offsets(position, log, names))
     return options

@@ -14,7 +14,9 @@ key, which keeps the order of each key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -22,7 +24,7 @@ from pyspark.sql import functions as F
 
 from headwater.client import Connection, ensure_topics
 from headwater.pipeline.columns import ERROR, RAW
-from headwater.pipeline.errors import DefinitionError, UnknownColumn
+from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn
 from headwater.pipeline.outgoing import DEAD_LETTER_COLUMNS, check_outgoing
 from headwater.pipeline.realtime import start_realtime
 from headwater.pipeline.sink import SinkOptions, write_task
@@ -82,9 +84,14 @@ def write_topic(
     log = Connection(connection) if isinstance(connection, str) else connection
     if topic is not None:
         ensure_topics(log, [topic])
+    checkpoint = _absolute(checkpoint)
     if realtime is not None:
-        rows = df if bad is None else _with_bad(df, bad, where)
-        return start_realtime(rows, topic, connection=log, query=query, checkpoint=checkpoint, batch=realtime)
+        if bad is not None:
+            raise BadOption(
+                f"{where}: Real-time Mode reads a topic once in a query; write bad in a query of its own: "
+                f"write_topic(bad, {topic!r}, query={query + '-bad'!r}, checkpoint=..., ...)"
+            )
+        return start_realtime(df, topic, connection=log, query=query, checkpoint=checkpoint, batch=realtime)
     tasks, rows = _with_fixed_tasks(df, writers)
     if bad is not None:  # one more task, the last, for dead letters that the rows cannot carry
         tasks, rows = tasks + 1, _with_bad(rows, bad.repartition(1), where)
@@ -98,6 +105,11 @@ def write_topic(
     )
 
 
+def _absolute(checkpoint: str) -> str:
+    """A relative path means this process's folder; Spark's JVM and its workers may have others."""
+    return checkpoint if re.match(r"[A-Za-z][\w+.-]*:", checkpoint) else str(Path(checkpoint).absolute())
+
+
 def split_bad(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The rows of `topic()` that could be decoded, and those that could not, which `write_topic(bad=...)` takes.
 
@@ -107,7 +119,8 @@ def split_bad(df: DataFrame) -> tuple[DataFrame, DataFrame]:
     for name in (ERROR, *DEAD_LETTER_COLUMNS):
         if name not in df.columns:
             raise UnknownColumn(name, df.columns, "split_bad: rows of topic() have what a dead letter needs")
-    bad = df.where(F.col(ERROR).isNotNull()).select(ERROR, *DEAD_LETTER_COLUMNS)
+    no_value = F.lit(None).cast("binary").alias("value")  # so that they can also be written by themselves
+    bad = df.where(F.col(ERROR).isNotNull()).select(no_value, ERROR, *DEAD_LETTER_COLUMNS)
     return df.where(F.col(ERROR).isNull()).drop(ERROR, RAW), bad
 
 
