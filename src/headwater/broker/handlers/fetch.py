@@ -192,9 +192,12 @@ class _Attempt:
             )
         except OffsetOutOfRange:
             return _failed(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
-        except (StorageFailed, Corrupted):
-            self._call.broker.metrics.error(ErrorCode.KAFKA_STORAGE_ERROR.name)
-            return _failed(followed, ErrorCode.KAFKA_STORAGE_ERROR)
+        except (StorageFailed, Corrupted) as error:
+            # Clients tell their users of corruption; a storage error they would try again for ever.
+            damaged = isinstance(error, Corrupted)
+            code = ErrorCode.CORRUPT_MESSAGE if damaged else ErrorCode.KAFKA_STORAGE_ERROR
+            self._call.broker.metrics.error(code.name)
+            return _failed(followed, code)
         return self._take(followed, found)
 
     def _take(self, followed: FollowedPartition, found: Slice) -> PartitionData:
