@@ -18,7 +18,7 @@ from headwater.log.partition import PartitionLog
 from headwater.log.results import AppendRefused
 from headwater.log.settings import LogSettings
 from headwater.testing import eventually
-from headwater.wire.batches import Record, decode_records, encode_batch
+from headwater.wire.batches import Record, decode_records, encode_batch, split_batches
 from log.model import COMPACTED, DAY_MS, STEP, History, Step, apply
 from log.support import Store, read_records
 
@@ -333,3 +333,57 @@ def test_nothing_is_left_of_segments_that_are_superseded_entirely() -> None:
     history.compact()
     assert len(history.log.segments) == 2
     history.check()
+
+
+def test_a_topic_that_is_compacted_and_deleted_loses_what_is_too_old() -> None:
+    history = History()
+    history.log.settings = settings_with(cleanup_delete=True, retention_ms=10_000)
+    for number in range(50):
+        history.put([(f"k{number}", "old")])
+    history.log.roll()
+    history.compact()
+    assert history.cleaned_upto() == 50
+    history.store.clock.advance(11_000)
+    history.put([("new", "1")])
+    for _ in range(3):
+        history.store.clock.advance(2000)
+        history.store.directory.maintain(history.store.clock.now_ms())
+    assert history.visible() == [(50, "new", "1")]
+    assert history.log.log_start_offset == 50
+    history.put([("new", "2")])
+    history.log.roll()
+    history.compact()
+    assert history.visible() == [(51, "new", "2")]
+
+
+def test_many_aborted_transactions_are_left_out_wherever_a_read_begins() -> None:
+    history = History()
+    history.log.settings = settings_with(cleanup_compact=False)
+    for number in range(120):
+        history.put([(f"k{number}", f"v{number}")], 1 + number % 3, transactional=True)
+        history.end(1 + (number + 1) % 3, commit=number % 4 == 0)
+    for producer_id in (1, 2, 3):
+        history.end(producer_id, commit=False)
+    wanted = [(each.offset, each.key) for each in history.records]
+    assert wanted
+    for start in range(0, history.log.log_end_offset, 7):
+        found, offset = [], start
+        while offset < history.log.log_end_offset:
+            part = history.log.read(offset, 200, committed=True)
+            content = part.records.read()
+            found += records_kept(content, part.aborted, offset)
+            offset = max(header.last_offset for header, _ in split_batches(content)) + 1
+        assert found == [each for each in wanted if each[0] >= start]
+
+
+def records_kept(content: bytes, aborted: tuple[tuple[int, int], ...], start: int) -> list[tuple[int, str]]:
+    """As Kafka's clients do it: an aborted transaction begins at its first offset and ends with its marker."""
+    waiting, dead, kept = list(aborted), set(), []
+    for header, batch in split_batches(content):
+        while waiting and waiting[0][1] <= header.last_offset:
+            dead.add(waiting.pop(0)[0])
+        if header.control:
+            dead.discard(header.producer_id)
+        elif header.producer_id not in dead or not header.transactional:
+            kept += [(r.offset, (r.key or b"").decode()) for r in decode_records(batch) if r.offset >= start]
+    return kept

@@ -6,6 +6,7 @@ it was written (int64 each); ascending by last offset
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -46,6 +47,21 @@ class AbortedIndex:
     def append(self, entry: AbortedTransaction) -> None:
         write_all(self.file.filesystem, self.file.descriptor(), entry.encoded(), self.count * self.ENTRY_SIZE)
         self.count += 1
+
+    def ending_from(self, offset: int) -> Iterator[AbortedTransaction]:
+        """Those whose marker is at or after an offset, in order; what is before is not looked at."""
+        if not self.count:
+            return
+        content = self.file.read(self.count * self.ENTRY_SIZE, 0)
+        low, high = 0, len(content) // self.ENTRY_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            if _ENTRY.unpack_from(content, middle * self.ENTRY_SIZE)[3] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        for position in range(low * self.ENTRY_SIZE, len(content) - self.ENTRY_SIZE + 1, self.ENTRY_SIZE):
+            yield AbortedTransaction(*_ENTRY.unpack_from(content, position)[1:])
 
     def entries(self) -> list[AbortedTransaction]:
         if not self.count:

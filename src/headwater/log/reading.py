@@ -124,8 +124,8 @@ def _aborted(log: PartitionLog, number: int, first: int, stop: int, limit: int) 
     upper = _next_offset(log.segments[number], stop, limit)
     found: list[tuple[int, int]] = []
     for segment in log.segments[number:]:
-        for entry in segment.aborted.entries():
-            if entry.last_offset >= first and entry.first_offset < upper:
+        for entry in segment.aborted.ending_from(first):
+            if entry.first_offset < upper:
                 found.append((entry.producer_id, entry.first_offset))
             if entry.last_stable_offset >= upper and entry.last_offset >= upper:
                 return tuple(sorted(found, key=lambda item: item[1]))
