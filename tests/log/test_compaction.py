@@ -18,7 +18,7 @@ from headwater.log.partition import PartitionLog
 from headwater.log.results import AppendRefused
 from headwater.log.settings import LogSettings
 from headwater.testing import eventually
-from headwater.wire.batches import Record, decode_records, encode_batch, split_batches
+from headwater.wire.batches import Record, decode_marker, decode_records, encode_batch, split_batches
 from log.model import COMPACTED, DAY_MS, STEP, History, Step, apply
 from log.support import Store, read_records
 
@@ -387,3 +387,26 @@ def records_kept(content: bytes, aborted: tuple[tuple[int, int], ...], start: in
         elif header.producer_id not in dead or not header.transactional:
             kept += [(r.offset, (r.key or b"").decode()) for r in decode_records(batch) if r.offset >= start]
     return kept
+
+
+def test_the_marker_that_remembers_a_producers_epoch_stays_without_its_record() -> None:
+    """As the coordinator's offset commits: transactional batches without sequences."""
+    history = History()
+    record = Record(key=b"k", value=b"v", timestamp=history.store.clock.now_ms())
+    content = encode_batch([record], producer_id=9, producer_epoch=3, transactional=True)
+    history.log.append(content, leader_epoch=0, client=False)
+    history.log.append_marker(9, 3, commit=False, coordinator_epoch=0, leader_epoch=0)
+    history.log.flush_to_disk()
+    for _ in range(4):
+        history.put([("other", "x")])
+        history.log.roll()
+        history.compact()
+        history.store.clock.advance(DAY_MS + 1)
+    left = [(header, bytes(batch)) for header, batch in history.log.batches() if header.producer_id == 9]
+    assert [(header.control, header.record_count) for header, _ in left] == [(True, 0)]
+    assert decode_marker(left[0][1]) is None
+    for entry in history.disk.scan("/data/events-0"):
+        if entry.name.endswith(".snapshot"):
+            history.disk.remove(f"/data/events-0/{entry.name}")
+    history.restart("kill", 0)
+    history.check()

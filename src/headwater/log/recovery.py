@@ -321,7 +321,7 @@ class _Scan:
             return
         try:
             marker = decode_marker(content)
-        except CorruptBatch:  # compaction empties the marker of a transaction that has no records left
+        except CorruptBatch:
             return
         if marker is None:
             return

@@ -387,9 +387,11 @@ def encode_marker(
 
 
 def decode_marker(batch: Buffer) -> Marker | None:
-    """The marker in a control batch; None if it is a control record of another kind."""
+    """The marker in a control batch; None if it is of another kind, or was emptied by compaction."""
     record = next(decode_records(batch), None)
-    if record is None or record.key is None or len(record.key) < 4:
+    if record is None:
+        return None
+    if record.key is None or len(record.key) < 4:
         raise _corrupt("a control batch without a control record")
     kind = struct.unpack_from(">hh", record.key)[1]
     if kind not in (0, 1):
