@@ -5,7 +5,8 @@
 import io.debezium.engine.ChangeEvent;
 import io.debezium.engine.DebeziumEngine;
 import io.debezium.engine.format.Json;
-import java.io.BufferedWriter;
+import java.io.PrintWriter;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Instant;
@@ -51,7 +52,7 @@ public class DebeziumFollower {
     }
     boolean timed = latency;
     ArrayList<Long> delays = new ArrayList<>();
-    BufferedWriter out = words[4].equals("-") ? null : Files.newBufferedWriter(Path.of(words[4]));
+    PrintWriter out = words[4].equals("-") ? null : new PrintWriter(words[4], StandardCharsets.UTF_8);
     CountDownLatch done = new CountDownLatch(1);
     DebeziumEngine<ChangeEvent<String, String>> engine = DebeziumEngine.create(Json.class).using(given)
         .using((ok, message, error) -> { if (!ok) { System.err.println(message + " " + error); } done.countDown(); })
@@ -59,7 +60,7 @@ public class DebeziumFollower {
           for (ChangeEvent<String, String> record : records) {
             String value = record.value();
             if (out != null) {
-              out.write("{\"topic\":\"" + record.destination() + "\",\"key\":" + record.key() + ",\"value\":" + value + "}\n");
+              out.println("{\"topic\":\"" + record.destination() + "\",\"key\":" + record.key() + ",\"value\":" + value + "}");
             }
             committer.markProcessed(record);
             if (first == 0) first = System.nanoTime();

@@ -197,23 +197,30 @@ def memory(bench: Bench) -> None:
     bench.database.execute("TRUNCATE t")
     bench.slot("ours")
     settings = bench.settings("memory", slot="ours", snapshot="never", two_phase=False, failover=False)
-    with started_headwater(bench.log.bootstrap, settings, 1 << 60) as process, bench.database.transaction():
+    with started_headwater(bench.log.bootstrap, settings, 1 << 60) as process:
         while not bench.database.execute("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'").fetchall():
             time.sleep(0.05)
-        peak = 0.0
-        for first in range(0, bench.rows, 10_000):
-            bench.database.execute(
-                "INSERT INTO t SELECT i, repeat(md5(i::text), 32), 0, 1 FROM generate_series(%s::int, %s::int) i",
-                [first, first + 9_999],
-            )
-            peak = max(peak, resident_mib(process.pid))
-        end = time.monotonic() + 5
-        while time.monotonic() < end:
-            peak = max(peak, resident_mib(process.pid))
-            time.sleep(0.1)
+        with bench.database.transaction():
+            peak = _write_and_watch(bench, process.pid)
     bench.drop("ours")
     size = f"{bench.rows * 1024 / 1e9:.2f} GB"
     Bar(f"memory with a transaction of {size} in progress", 300, "MiB", at_least=False).report(peak, None)
+
+
+def _write_and_watch(bench: Bench, pid: int) -> float:
+    """The most memory that the process had while the rows were written, and a while after."""
+    peak = 0.0
+    for first in range(0, bench.rows, 10_000):
+        bench.database.execute(
+            "INSERT INTO t SELECT i, repeat(md5(i::text), 32), 0, 1 FROM generate_series(%s::int, %s::int) i",
+            [first, first + 9_999],
+        )
+        peak = max(peak, resident_mib(pid))
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        peak = max(peak, resident_mib(pid))
+        time.sleep(0.1)
+    return peak
 
 
 def _say(ours: Measured, peer: Measured, **more: float) -> None:

@@ -25,7 +25,7 @@ _ARTIFACTS = [
     ("io.debezium", "debezium-api", DEBEZIUM_VERSION),
     ("io.debezium", "debezium-embedded", DEBEZIUM_VERSION),
     ("io.debezium", "debezium-connector-postgres", DEBEZIUM_VERSION),
-    ("org.slf4j", "slf4j-simple", "2.0.16"),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
 ]
 
 

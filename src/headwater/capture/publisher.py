@@ -39,7 +39,9 @@ QUEUE_RECORDS_MAX = 200_000  # records on their way to the broker
 QUEUE_KBYTES_MAX = 128 << 10
 POLL_S = 0.1
 READ_TIMEOUT_S = 30.0
-MESSAGE_BYTES_MAX = 100 << 20  # a row may be large; the topic's own limit decides
+MESSAGE_BYTES_MAX = 100 << 20  # a row may be large; a topic that was there before may allow less
+
+TOPIC_CONFIG = {"max.message.bytes": str(MESSAGE_BYTES_MAX)}  # of the topics that are made here
 
 # Read whole at every start: small segments make the broker compact it early.
 STATE_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304", "min.cleanable.dirty.ratio": "0.1"}
@@ -184,7 +186,7 @@ class Publisher:
         for compacted in (True, False):
             wanted = dict.fromkeys(name for name, compact in topics if compact == compacted)
             names = [name for name in wanted if name not in self._known_topics]
-            config = {"cleanup.policy": "compact"} if compacted else {}
+            config = {"cleanup.policy": "compact", **TOPIC_CONFIG} if compacted else TOPIC_CONFIG
             try:
                 ensure_topics(self._connection, names, partitions=self._partitions, config=config)
             except HeadwaterError as error:
