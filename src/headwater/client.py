@@ -8,6 +8,7 @@ under librdkafka's own names. Replacing the embedded broker by a cluster is repl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ from headwater.positions import Position
 __all__ = ["Connection", "Writer", "ensure_topics", "partitions_of", "watermarks"]
 
 REQUEST_TIMEOUT_S = 30.0  # admin and metadata calls: past this the broker counts as unreachable
+
+_log = logging.getLogger("headwater.kafka")  # what librdkafka says; it comes when a client is polled
 
 SYSLOG_WARNING = 4  # librdkafka tells of every connection that comes and goes at the levels beyond
 
@@ -56,7 +59,7 @@ class Connection:
         options = self.client_options(enable_idempotence=True, partitioner="murmur2_random", **extra)
         if transactional_id is not None:
             options["transactional.id"] = transactional_id
-        return Producer(options)
+        return Producer(options, logger=_log)
 
     def consumer(self, group: str, *, committed: bool = True, **extra: Any) -> Consumer:
         """Positions are the caller's to keep: nothing is committed behind its back."""
@@ -67,10 +70,10 @@ class Connection:
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": False,
         }
-        return Consumer({**options, **self.client_options(**extra)})
+        return Consumer({**options, **self.client_options(**extra)}, logger=_log)
 
     def admin(self) -> AdminClient:
-        return AdminClient(self.client_options())
+        return AdminClient(self.client_options(), logger=_log)
 
 
 class Writer:

@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from headwater.client import REQUEST_TIMEOUT_S, Connection, ensure_topics
 from headwater.errors import BadInput, HeadwaterError
 
-__all__ = ["STATUS_TOPIC", "Reporter", "Status", "StatusBoard"]
+__all__ = ["STATUS_TOPIC", "Parts", "Reporter", "Status", "StatusBoard"]
 
 STATUS_TOPIC = "headwater.status"
 REPORT_INTERVAL_S = 1.0
@@ -77,17 +77,21 @@ class Status:
         }
 
 
+Parts = Callable[[], Mapping[str, Mapping[str, Any]]]
+"""Name -> details of the parts that a process runs. `state` among the details replaces "running"."""
+
+
 class Reporter:
-    """Reports for one part, in a thread of its own, while the `with` block runs.
+    """Reports for the parts of one kind that a process runs, in a thread of its own, while the `with` block runs.
 
     A report that cannot be made is left out: watching never stops what is watched.
     """
 
-    def __init__(self, connection: Connection, kind: str, name: str, details: Callable[[], Mapping[str, Any]]) -> None:
-        self._connection, self._kind, self._name, self._details = connection, kind, name, details
-        self._last_state = "stopped"
+    def __init__(self, connection: Connection, kind: str, parts: Parts) -> None:
+        self._connection, self._kind, self._parts = connection, kind, parts
+        self._last_state: str | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"status {kind} {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"status of {kind}s", daemon=True)
 
     def __enter__(self) -> Reporter:
         self._thread.start()
@@ -102,27 +106,33 @@ class Reporter:
         try:
             ensure_topics(self._connection, [STATUS_TOPIC], partitions=1, config={"cleanup.policy": "compact"})
         except (HeadwaterError, KafkaException) as error:
-            _log.warning("no status reports for %s %s: %s", self._kind, self._name, error)
+            _log.warning("no status reports of %ss: %s", self._kind, error)
             return
         producer = self._connection.producer(linger_ms=0)
-        while True:
+        ending = False
+        while not ending:
             ending = self._ended.wait(REPORT_INTERVAL_S)
-            status = self._status(self._last_state if ending else "running")
-            try:
-                producer.produce(STATUS_TOPIC, status.value(), status.key())
-            except (BufferError, KafkaException) as error:
-                _log.debug("a status report was left out: %s", error)
+            for status in self._statuses():
+                try:
+                    producer.produce(STATUS_TOPIC, status.value(), status.key())
+                except (BufferError, KafkaException) as error:
+                    _log.debug("a status report was left out: %s", error)
             producer.poll(0)
-            if ending:
-                producer.flush(JOIN_TIMEOUT_S)
-                return
+        producer.flush(JOIN_TIMEOUT_S)
 
-    def _status(self, state: str) -> Status:
+    def _statuses(self) -> list[Status]:
         try:
-            details = dict(self._details())
+            parts = self._parts()
         except Exception as error:  # a part that is just ending may not know its status
-            details = {"error": str(error)}
-        return Status(self._kind, self._name, time.time_ns() // 1_000_000, state, details)
+            _log.debug("no status of %ss: %s", self._kind, error)
+            return []
+        now_ms = time.time_ns() // 1_000_000
+        return [self._status(name, dict(details), now_ms) for name, details in parts.items()]
+
+    def _status(self, name: str, details: dict[str, Any], now_ms: int) -> Status:
+        own = str(details.pop("state", "running"))
+        state = own if own != "running" or self._last_state is None else self._last_state
+        return Status(self._kind, name, now_ms, state, details)
 
 
 class StatusBoard:

@@ -103,7 +103,7 @@ def test_a_wrong_query_is_refused_with_a_reason(api: httpx.Client, query: dict[s
 def test_a_part_that_reports_is_shown_and_one_that_ended_badly_is_an_alert(
     console: Console, api: httpx.Client, unique: str
 ) -> None:
-    reporter = Reporter(console.connection, "view", f"v-{unique}", lambda: {"rows": 7, "error": "disk"})
+    reporter = Reporter(console.connection, "view", lambda: {f"v-{unique}": {"rows": 7, "error": "disk"}})
     reporter.__enter__()
     assert in_overview(api, "parts", f"v-{unique}", state="running")["details"]["rows"] == 7
     reporter.__exit__(RuntimeError)

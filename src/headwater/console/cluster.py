@@ -162,7 +162,7 @@ class Cluster:
         try:
             topics = self._sample_topics(before, now)
             groups = self._sample_groups(before, topics, now)
-            parts = self._sample_parts(now)
+            parts = [_with_lag(part, topics) for part in self._sample_parts(now)]
         except Exception as error:  # the log is away: pages say so and show what was last known
             _log.debug("no sample: %s", error)
             what = error.args[0].str() if isinstance(error, KafkaException) else str(error)
@@ -241,3 +241,15 @@ def _group(
     known = before.groups.get(name)
     moved = 0 if known is None else sum(o - known.committed.get(where, o) for where, o in committed.items())
     return GroupState(name, state, committed, lag, max(moved, 0) / max(now - before.time_s, 0.001))
+
+
+def _with_lag(part: dict[str, Any], topics: Mapping[str, TopicState]) -> dict[str, Any]:
+    """A part that says its position is so many records behind the ends of its topics."""
+    position = part["details"].get("position")
+    if not isinstance(position, dict):
+        return part
+    behind = 0
+    for topic, reached in position.items():
+        ends = topics[topic].latest if topic in topics else {}
+        behind += sum(max(0, end - int(reached.get(str(p), 0))) for p, end in ends.items())
+    return {**part, "details": {**part["details"], "behind": behind}}

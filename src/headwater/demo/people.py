@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from headwater.demo.story import Event, Statement, Written
+from headwater.demo.story import Event, Statement, Written, key_of
 
 __all__ = ["REGIONS", "People", "opening"]
 
@@ -115,18 +115,20 @@ class People:
         if what < 0.6 or not self._posts:
             yield self._post(now_ms)
         elif what < 0.7:
-            yield Event("market.posts", self._posts.pop(self._chance.randrange(len(self._posts))), None)
+            gone = self._posts.pop(self._chance.randrange(len(self._posts)))
+            yield Event("market.posts", key_of(post_id=gone), None)
         else:
             follower, followee = self._user(), self._user()
             value = {"follower_id": follower, "followee_id": followee, "since": now_ms}
-            yield Event("market.follows", f"{follower}-{followee}", None if what < 0.78 else value)
+            pair = key_of(followee_id=followee, follower_id=follower)
+            yield Event("market.follows", pair, None if what < 0.78 else value)
 
     def _post(self, now_ms: int) -> Event:
         post = f"p{self._id()}"
         self._posts = [*self._posts, post][-POSTS_KEPT_MAX:]
         text = f"{self._chance.choice(_REMARKS)} {self._chance.choice(_ADJECTIVES)} {self._chance.choice(_NOUNS)}"
         value = {"post_id": post, "sender_id": self._user(), "text": text, "occurred": now_ms}
-        return Event("market.posts", post, value)
+        return Event("market.posts", key_of(post_id=post), value)
 
     def _new_tax(self, now_ms: int) -> Event:
         return self._tax(self._chance.choice(REGIONS), now_ms)

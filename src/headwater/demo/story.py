@@ -5,8 +5,8 @@
     market.clicks       search_id      {click_id, search_id, user_id, item_id, occurred}
     market.requests     device_id      {device_id, sequence, path, occurred, sent}      device clocks: may be wrong
     market.taxes        region         {region, version, rate, valid_from}              versions of a tax rate
-    market.posts        post_id        {post_id, sender_id, text, occurred}, null when deleted
-    market.follows      pair           {follower_id, followee_id, since}, null when unfollowed
+    market.posts        {post_id}      {post_id, sender_id, text, occurred}, null when deleted
+    market.follows      {follower_id, followee_id}      the same and since, null when unfollowed
 
 The shop's database leads for the rest; capture turns its tables into `shop.public.items`, `.profiles`, `.orders`.
 All times are milliseconds since 1970.
@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DATABASE_SCHEMA", "DATABASE_TABLES", "TOPICS", "Event", "Statement", "Written"]
+__all__ = ["DATABASE_SCHEMA", "DATABASE_TABLES", "TOPICS", "Event", "Statement", "Written", "key_of"]
 
 # topic -> its configuration; partitions are the broker's default
 TOPICS: dict[str, dict[str, str]] = {
@@ -48,7 +48,7 @@ class Event:
     """A record for a topic; no value is a tombstone."""
 
     topic: str
-    key: str
+    key: str  # text, or a JSON object whose names are sorted
     value: Mapping[str, object] | None
 
     def encoded(self) -> tuple[bytes, bytes | None]:
@@ -65,3 +65,8 @@ class Statement:
 
 
 Written = Event | Statement
+
+
+def key_of(**columns: object) -> str:
+    """A key of several columns, as the pipelines read it."""
+    return json.dumps(columns, separators=(",", ":"), sort_keys=True)

@@ -1,0 +1,140 @@
+"""The demo's processes: what each runs, and how one knows that it is ready."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from headwater.client import Connection
+from headwater.demo.story import DATABASE_TABLES
+from headwater.demo.supervisor import Part
+from headwater.demo.views import VIEWS_FILE
+from headwater.status import StatusBoard
+
+__all__ = ["Places", "parts"]
+
+PROBE_TIMEOUT_S = 1.0
+SPARK_DEADLINE_S = 120.0  # a session and six queries on a small machine, the first time
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything of one demo is."""
+
+    folder: Path
+    log: str  # HOST:PORT
+    console: str
+    metrics: str
+    database_port: int
+
+    @property
+    def dsn(self) -> str:
+        return f"host=127.0.0.1 port={self.database_port} user=postgres dbname=postgres"
+
+    @property
+    def connection(self) -> Connection:
+        return Connection(self.log)
+
+
+def parts(places: Places) -> list[Part]:
+    """In the order in which they start."""
+    return [
+        _module("log", "headwater.cli.main", "start", *_log_options(places), ready=lambda: _log_answers(places)),
+        _module(
+            "database",
+            "headwater.demo.database",
+            "--folder",
+            str(places.folder / "database"),
+            "--port",
+            str(places.database_port),
+            ready=lambda: _listens(f"127.0.0.1:{places.database_port}"),
+        ),
+        _module(
+            "people and devices",
+            "headwater.demo.producers",
+            *("--bootstrap", places.log, "--dsn", places.dsn),
+            ready=lambda: _has_topic(places, "market.requests"),
+        ),
+        _module(
+            "capture", "headwater.cli.main", "capture", *_capture(places), ready=lambda: _reports(places, "capture")
+        ),
+        _module(
+            "pipelines",
+            "headwater.demo.pipelines",
+            *("--bootstrap", places.log, "--checkpoints", str(places.folder / "checkpoints")),
+            ready=lambda: _reports(places, "pipeline"),
+            deadline_s=SPARK_DEADLINE_S,
+        ),
+        _module("views", "headwater.cli.main", "view", *_views(places), ready=lambda: _reports(places, "view")),
+        _module(
+            "console",
+            "headwater.cli.main",
+            *("console", "--bootstrap", places.log, "--listen", places.console, "--metrics", places.metrics),
+            ready=lambda: _page_answers(places),
+        ),
+    ]
+
+
+def _module(name: str, module: str, *words: str, ready: object, deadline_s: float = 60.0) -> Part:
+    return Part(name, (sys.executable, "-m", module, *words), ready, deadline_s)  # type: ignore[arg-type]
+
+
+def _log_options(places: Places) -> tuple[str, ...]:
+    data = str(places.folder / "log")
+    return ("--data", data, "--listen", places.log, "--metrics", places.metrics, "--set", "num.partitions=2")
+
+
+def _capture(places: Places) -> tuple[str, ...]:
+    return (
+        *("postgres", "--name", "shop", "--dsn", places.dsn, "--bootstrap", places.log),
+        *(word for table in DATABASE_TABLES for word in ("--tables", table)),
+    )
+
+
+def _views(places: Places) -> tuple[str, ...]:
+    return ("run", "--file", str(places.folder / VIEWS_FILE), "--bootstrap", places.log)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), PROBE_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _log_answers(places: Places) -> bool:
+    return _listens(places.log) and _listens(places.metrics)
+
+
+def _has_topic(places: Places, topic: str) -> bool:
+    try:
+        return topic in places.connection.admin().list_topics(timeout=PROBE_TIMEOUT_S).topics
+    except KafkaException:
+        return False
+
+
+def _reports(places: Places, kind: str) -> bool:
+    board = StatusBoard(places.connection)
+    try:
+        board.poll(PROBE_TIMEOUT_S)
+        import time
+
+        return any(p["kind"] == kind and p["state"] == "running" for p in board.all(time.time_ns() // 1_000_000))
+    finally:
+        board.close()
+
+
+def _page_answers(places: Places) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{places.console}/api/overview", timeout=PROBE_TIMEOUT_S) as response:
+            return json.load(response)["error"] is None
+    except (OSError, ValueError):
+        return False
