@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.flink_peer import run_flink
-from bench.pipeline.windows import CORES, FILES_PER_BATCH, RUNS, bids, write_files
+from bench.pipeline.windows import CORES, RUNS, bids
 from bench.report import Bar
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = ["run"]
 ROWS = 2_000_000
 PER_SECOND = 10_000
 TABLE_KEYS = 10_000
+FILES, FILES_PER_BATCH = 20, 8
 START = np.datetime64("2026-01-01T00:00:00", "us")
 
 Streams = Mapping[str, "DataFrame"]
@@ -70,9 +72,22 @@ def data(rows: int = ROWS) -> dict[str, pa.Table]:
 
 
 def _times(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], rows: int) -> pa.Array:
-    """Evenly spread over the time that all rows take at the rate."""
+    """Evenly spread over the time that all rows take at the rate, in whole milliseconds: all that Flink knows."""
     step = rows * 1_000_000 // PER_SECOND // len(numbers)
-    return pa.array(START + (numbers * step).astype("timedelta64[us]"), pa.timestamp("us"))
+    return pa.array(START + (numbers * step // 1000 * 1000).astype("timedelta64[us]"), pa.timestamp("us"))
+
+
+def write_files(table: pa.Table, folder: Path) -> None:
+    """The same rows for Flink (`spanning`, local times as fine as its watermarks) and for Spark (`in_order`, UTC)."""
+    for name, files, kind in (("spanning", CORES, pa.timestamp("ms")), ("in_order", FILES, pa.timestamp("us", "UTC"))):
+        (folder / name).mkdir(parents=True)
+        schema = pa.schema([f.with_type(kind) if pa.types.is_timestamp(f.type) else f for f in table.schema])
+        rows = table.cast(schema)
+        for file in range(files):
+            start, end = (part * rows.num_rows // files for part in (file, file + 1))
+            part = rows.take(pa.array(np.arange(file, rows.num_rows, files))) if name == "spanning" else None
+            part = rows.slice(start, end - start) if part is None else part
+            pq.write_table(part, folder / name / f"part-{file:03d}.parquet", version="2.6")
 
 
 def ours() -> dict[str, Query]:
@@ -162,7 +177,7 @@ def flink(folder: Path, streams: Mapping[str, pa.Table]) -> dict[str, float]:
 
 
 def _flink_table(folder: Path, name: str, schema: pa.Schema) -> str:
-    columns = [f"`{f.name}` {'TIMESTAMP(6)' if pa.types.is_timestamp(f.type) else 'BIGINT'}" for f in schema]
+    columns = [f"`{f.name}` {'TIMESTAMP(3)' if pa.types.is_timestamp(f.type) else 'BIGINT'}" for f in schema]
     columns += [
         f"WATERMARK FOR `{f.name}` AS `{f.name}` - INTERVAL '4' SECOND" for f in schema if pa.types.is_timestamp(f.type)
     ]
@@ -199,7 +214,6 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder, streams = Path(made), data()
         for name, table in streams.items():
-            (folder / name).mkdir()
             write_files(table, folder / name)
         by_flink = flink(folder, streams)
         spark = session("bench-joins", master=f"local[{CORES}]")

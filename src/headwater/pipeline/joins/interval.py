@@ -139,7 +139,7 @@ class IntervalJoin(Operator):
         said.pairs(LEFT, new[LEFT], i, new[RIGHT], j)
         met[LEFT][i], met[RIGHT][j] = True, True
         for side in SIDES:
-            self._keep(state, side, new[side], met[side], said=said, low=low)
+            self._keep(state, side, new[side], of[side], met[side], said=said, low=low)
 
     def _pairs(self, side: str, mine: tuple[Ints, Ints], theirs: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
         if side == LEFT:
@@ -167,16 +167,19 @@ class IntervalJoin(Operator):
             said.alone(side, rows.pick(before == ALONE), -1)
             self._kept[side].put(state, rows, **{TOLD: np.full(len(rows), MET)})
 
-    def _keep(self, state: State, side: str, rows: Timed, met: npt.NDArray[np.bool_], *, said: Said, low: int) -> None:
+    def _keep(
+        self, state: State, side: str, rows: Timed, of: Ints, met: npt.NDArray[np.bool_], *, said: Said, low: int
+    ) -> None:
         """Rows that may still meet somebody are stored; those that expire at once are not, and may be alone."""
         expires = rows.at + self._expiry[side]
         forgotten = expires + self._words.lateness.kept
         over = (expires < low) & ~met
         if self._shape.keeps(side):
             said.alone(side, rows.pick(over), 1, expires[over])
-        stay = forgotten >= low
-        if not stay.any():
+        stay = np.flatnonzero(forgotten >= low)
+        if not len(stay):
             return
+        stay = stay[np.lexsort((rows.at[stay], of[stay]))]  # the state's order, in which rows are cheap to keep
         told = np.where(met, MET, np.where(over, ALONE, NOTHING))[stay]
         self._store(state, side, rows.pick(stay), told, np.where(expires < low, FORGOTTEN, EXPIRES)[stay])
 
@@ -196,7 +199,8 @@ class IntervalJoin(Operator):
         state["newest"].put({"side": [side]}, {AT: [newest]})
 
     def _await(self, state: State, side: str, rows: Timed, stage: Ints) -> None:
-        state["due"].put(self._due(side, rows, stage), {})
+        order = np.argsort(rows.at, kind="stable")
+        state["due"].put(self._due(side, rows.pick(order), stage[order]), {})
 
     def _due(self, side: str, rows: Timed, stage: Ints) -> pa.Table:
         at = rows.at + self._expiry[side] + np.where(stage == FORGOTTEN, self._words.lateness.kept, 0)

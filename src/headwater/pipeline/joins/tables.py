@@ -79,9 +79,10 @@ class TableJoin(Operator):
         alone = [self._shape.alone(side, *self._without_key(side, changes)) for side in (LEFT, RIGHT)]
         a, b = changes[LEFT], changes[RIGHT]
         keys, of_a, of_b = meet(self._keys(LEFT, a), self._keys(RIGHT, b))
+        (a, of_a), (b, of_b) = _by_key(a, of_a), _by_key(b, of_b)
         old_a, key_a = self._stored(state, LEFT, keys.keys.columns, of_b)
         old_b, key_b = self._stored(state, RIGHT, keys.keys.columns, of_a)
-        for side, change in changes.items():
+        for side, change in ((LEFT, a), (RIGHT, b)):
             self._bags[side].add(state, change)
         new_a, key_new_a = self._after(old_a, key_a, a, of_a, of_b)
         said = [self._joined(a, of_a, old_b, key_b), self._joined(new_a, key_new_a, b, of_b)]
@@ -162,6 +163,12 @@ class TableJoin(Operator):
             picked = part.select(chosen[keys])
             said.append(self._shape.alone(side, picked.table, sign * picked.weights))
         return said
+
+
+def _by_key(change: Delta, of: Ints) -> tuple[Delta, Ints]:
+    """The changes in the order in which the state keeps them, which makes them cheap to keep."""
+    order = np.argsort(of, kind="stable")
+    return change.select(order), of[order]
 
 
 def _as_records(ids: Any) -> Any:

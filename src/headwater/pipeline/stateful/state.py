@@ -134,7 +134,8 @@ class StateTable:
 
     def _values(self, encoded: list[bytes]) -> list[bytes | None]:
         missing = encoded if not self._read else [key for key in encoded if key not in self._read]
-        missing = sorted(set(missing))  # in key order the tree is walked once, not jumped about in
+        # in key order the tree is walked once, not jumped about in; keys that come in order are sorted at once
+        missing = sorted(dict.fromkeys(missing))
         self._read.update(zip(missing, self._base.get(self.name, missing), strict=True))
         read, written = self._read, self._written
         if not written:
