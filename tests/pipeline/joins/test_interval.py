@@ -106,6 +106,25 @@ def test_a_late_click_corrects_what_was_said() -> None:
     """)
 
 
+def test_an_input_that_has_not_spoken_yet_holds_time_back() -> None:
+    test, searches, clicks, joined = searches_and_clicks()
+    test.feed(searches, [{"searched": "10:00", "session": "a", "words": "flats"}])
+    test.feed(searches, [{"searched": "15:00", "session": "b", "words": "houses"}])
+    joined.assert_new("session | words | url")
+    test.feed(clicks, [{"clicked": "10:30", "session": "a", "url": "/1"}])
+    joined.assert_new("session | words | url\na | flats | /1")
+
+
+def test_what_expired_leaves_no_state_behind() -> None:
+    test, searches, clicks, joined = searches_and_clicks(late="correct", keep_closed="1 hour", output="changelog")
+    for hour in range(10, 16):
+        test.feed(searches, [{"searched": f"{hour}:00", "session": "a", "words": "flats"}])
+        test.feed(clicks, [{"clicked": f"{hour}:10", "session": "a", "url": "/1"}])
+        assert len(joined.state("left")) <= 3
+        assert len(joined.state("right")) <= 3
+        assert len(joined.state("due")) == len(joined.state("left")) + len(joined.state("right"))
+
+
 def test_a_stream_meets_itself() -> None:
     test = StreamTest()
     payments = test.stream("at timestamp, card string, place string")
