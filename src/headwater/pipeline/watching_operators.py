@@ -125,7 +125,7 @@ def combined(manifest: Manifest, parts: list[Mapping[str, Any]]) -> OperatorBatc
         tick=_known(max(ticks, default=MIN_TIME)),
         late=dict(late),
         lanes=tuple(sorted(lanes.values(), key=lambda one: one["low"])[:LANES_SHOWN_MAX]),
-        reached=dict(Counter(part["reached"][0] for part in parts)),
+        reached=dict(Counter(part["reached"][0] for part in parts if "reached" in part)),
         notes=_notes(parts),
     )
 
