@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from confluent_kafka import Message
 
@@ -12,9 +13,11 @@ from headwater.views.bookmark import Bookmark
 from headwater.views.decoding import Decoded, Decoder
 from headwater.views.errors import RecordRefused
 from headwater.views.rows import Batch
-from headwater.views.stores import Writer
+from headwater.views.stores import Wants, Writer
 
-__all__ = ["Refusal", "Work", "apply", "message_key", "prepare"]
+__all__ = ["Refusal", "Work", "apply", "keys_of", "prepare"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("headwater.views")
 
@@ -38,30 +41,32 @@ class Work:
 
 
 def prepare(
-    decoder: Decoder, columns: Callable[[], tuple[str, ...]], messages: Sequence[Message], *, history: bool
+    decoder: Decoder, columns: Callable[[], tuple[str, ...]], messages: Sequence[Message], wants: Wants
 ) -> Work:
     """Decode records and fold them; `columns`: the key's, known once they are decoded."""
     values = [message.value() for message in messages]
-    decoded = decoder.decode([message_key(message) for message in messages], values)
-    kept = range(len(decoded.keys)) if history else sorted(_last_of_each(decoded))
-    present = [i for i in kept if decoded.rows[i] is not None]
-    gone = [i for i in kept if decoded.rows[i] is None] if len(present) < len(kept) else []
+    decoded = decoder.decode(keys_of(messages), values)
+    size = len(decoded.keys)
+    last = dict(zip(decoded.keys, range(size), strict=True))
+    kept: Sequence[int] = range(size) if wants.history or len(last) == size else list(last.values())
+    if decoded.lean:
+        present, gone = kept, []
+    else:
+        present = [i for i in kept if decoded.rows[i] is not None] if None in decoded.rows else kept
+        gone = [i for i in kept if decoded.rows[i] is None] if len(present) < len(kept) else []
+    name = columns()
     return Work(
-        _batch(columns(), decoded, present, messages, values=values if decoded.raw else None, history=history),
-        _batch(columns(), decoded, gone, messages, history=history),
-        [decoded.index[i] for i in present],
+        _batch(name, decoded, present, messages, wants, values=values if decoded.raw else None),
+        _batch(name, decoded, gone, messages, wants),
+        _chosen(decoded.index, present),
         decoded.refused,
     )
 
 
-def message_key(message: Message) -> bytes | None:
-    """The record's key as bytes, whatever the client made of it."""
-    key = message.key()
-    return key.encode() if isinstance(key, str) else key
-
-
-def _last_of_each(decoded: Decoded) -> list[int]:
-    return list(dict(zip(decoded.keys, range(len(decoded.keys)), strict=True)).values())
+def keys_of(messages: Sequence[Message]) -> list[bytes | None]:
+    """The records' keys as bytes, whatever the client made of them."""
+    keys = [message.key() for message in messages]
+    return [key.encode() if isinstance(key, str) else key for key in keys]
 
 
 def _batch(
@@ -69,20 +74,27 @@ def _batch(
     decoded: Decoded,
     chosen: Sequence[int],
     messages: Sequence[Message],
+    wants: Wants,
     *,
     values: Sequence[str | bytes | None] | None = None,
-    history: bool,
 ) -> Batch:
-    records = [decoded.index[i] for i in chosen]
-    rows = [row for i in chosen if (row := decoded.rows[i]) is not None]
+    records = _chosen(decoded.index, chosen)
+    rows = [] if decoded.lean else _chosen(decoded.rows, chosen)
     return Batch(
         columns,
-        [decoded.keys[i] for i in chosen],
-        rows,
-        [messages[i].offset() or 0 for i in records],
-        None if values is None else [values[i] for i in records],  # type: ignore[misc]
-        [messages[i].timestamp()[1] for i in records] if history else None,
+        _chosen(decoded.keys, chosen),
+        [row for row in rows if row is not None] if None in rows else rows,  # type: ignore[arg-type]
+        [messages[i].offset() or 0 for i in records] if wants.offsets else [],
+        None if values is None else _chosen(values, records),  # type: ignore[arg-type]
+        [messages[i].timestamp()[1] for i in records] if wants.history else None,
     )
+
+
+def _chosen(items: Sequence[T], places: Sequence[int]) -> list[T]:
+    """The items at these places; all of them without looking at each where that is what the places say."""
+    if isinstance(places, range) or (len(places) == len(items) and places[-1:] == [len(items) - 1]):
+        return list(items)
+    return [items[i] for i in places]
 
 
 def apply(writer: Writer, work: Work, bookmark: Callable[[int], Bookmark], refuse: Callable[[int, str], None]) -> None:
@@ -132,8 +144,8 @@ def _without(batch: Batch, bad: set[int]) -> Batch:
     return Batch(
         batch.columns,
         [batch.keys[i] for i in kept],
-        [batch.rows[i] for i in kept],
-        [batch.offsets[i] for i in kept],
+        [batch.rows[i] for i in kept] if batch.rows else [],
+        [batch.offsets[i] for i in kept] if batch.offsets else [],
         None if batch.raws is None else [batch.raws[i] for i in kept],
         None if batch.times_ms is None else [batch.times_ms[i] for i in kept],
     )

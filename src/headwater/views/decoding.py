@@ -56,6 +56,7 @@ class Decoded:
     index: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
     raw: bool = False  # whether rows are what their records' values say, byte for byte
+    lean: bool = False  # then `rows` may hold the columns of the key only: the values will do
 
 
 @dataclass(slots=True)
@@ -72,20 +73,38 @@ class _Parsed:
 class Decoder:
     """Decodes and maps the records of one view."""
 
-    def __init__(self, view: str, form: Format, mapping: RowMapping, keys: KeyRule, partitions: int = 1) -> None:
+    def __init__(self, view: str, form: Format, mapping: RowMapping, keys: KeyRule, *, texts: bool = False) -> None:
+        """`texts`: rows as the JSON text that came will do, so they need not become objects."""
         self._view = view
         self._form: Format = form
         self._identity = mapping.identity
         self._map = mapping.compile(view)
         self._keys = keys
-        self.partitions = partitions
+        self._texts = texts and mapping.identity and keys.given and all(map(str.isidentifier, keys.columns))
+        self._lean = msgspec.json.Decoder(_key_columns(keys.columns)) if self._texts else None
 
     def decode(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Decoded:
         done = Decoded(raw=self._identity and self._form in ("auto", "flat"))
+        if self._lean is not None and self._form == "flat" and self._decode_lean(keys, values, done):
+            return done
         if len(keys):
             self._slice(keys, values, 0, len(keys), done)
         done.raw = done.raw and self._form == "flat"
         return done
+
+    def _decode_lean(self, keys: Sequence[bytes | None], values: Sequence[bytes | None], done: Decoded) -> bool:
+        """The keys alone, where nothing is deleted and nothing is wrong; the texts are checked all the same."""
+        assert self._lean is not None
+        if None in values:
+            return False
+        try:
+            found = self._keys.of_structs(_decode_all(values, self._lean))  # type: ignore[arg-type]
+            if not self._keys.same(keys, found):
+                return False
+        except RecordRefused:
+            return False
+        done.keys, done.index, done.raw, done.lean = found, list(range(len(found))), True, True
+        return True
 
     def _slice(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None], start: int, end: int, done: Decoded
@@ -223,6 +242,11 @@ class Decoder:
                 case other:
                     raise RecordRefused(f"not a change event: its op is {other!r}")
         return parsed
+
+
+def _key_columns(names: Sequence[str]) -> Any:
+    """Objects of the columns of the key: the rest of a row is checked and passed over."""
+    return msgspec.defstruct("KeyColumns", [(name, str | int | float | bool) for name in names], rename=None)
 
 
 def _parse_weighted(count: int, present: Sequence[int], rows: Sequence[Row]) -> _Parsed:

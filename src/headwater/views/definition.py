@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from headwater.views.decoding import Format
 from headwater.views.errors import BadView
 from headwater.views.mapping import BatchFunction, RowMapping, load_function
-from headwater.views.pace import BATCH_BYTES, BATCH_RECORDS, Limits
+from headwater.views.pace import BATCH_BYTES, Limits
 from headwater.views.stores import Store, open_store
 
 __all__ = ["Definition", "OnError"]
@@ -26,7 +26,7 @@ _MAPPING = ("flatten", "filter", "compute", "rename", "select", "function")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One view. `options` are the store's own; `commit_interval_ms` None leaves it to the store."""
+    """One view. `options` are the store's own; None leaves `commit_interval_ms` and `batch_records` to it."""
 
     name: str
     topics: tuple[str, ...]
@@ -36,7 +36,7 @@ class Definition:
     mapping: RowMapping = field(default_factory=RowMapping)
     on_error: OnError = "dead-letter"
     commit_interval_ms: int | None = None
-    batch_records: int = BATCH_RECORDS
+    batch_records: int | None = None
     batch_bytes: int = BATCH_BYTES
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,8 +50,9 @@ class Definition:
         if self.on_error not in get_args(OnError):
             raise BadView(f"view {self.name}: on_error is {self.on_error!r}; say 'dead-letter' or 'stop'")
         for what in ("batch_records", "batch_bytes"):
-            if getattr(self, what) < 1:
-                raise BadView(f"view {self.name}: {what} is {getattr(self, what)}; at least 1")
+            given = getattr(self, what)
+            if given is not None and given < 1:
+                raise BadView(f"view {self.name}: {what} is {given}; at least 1")
         self.mapping.compile(self.name)  # says what is wrong with an expression now, not when records come
 
     @classmethod
@@ -75,7 +76,7 @@ class Definition:
 
     def limits(self, store: Store) -> Limits:
         interval = store.commit_interval_ms if self.commit_interval_ms is None else self.commit_interval_ms
-        return Limits(self.batch_records, self.batch_bytes, interval)
+        return Limits(self.batch_records or store.batch_records, self.batch_bytes, interval)
 
     def open_store(self) -> Store:
         return open_store(self.store, self.name, self.options)

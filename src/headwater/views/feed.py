@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headwater.client import Connection
 from headwater.positions import Position
-from headwater.views.applying import message_key
+from headwater.views.applying import keys_of
 from headwater.views.decoding import Decoder
 from headwater.views.definition import Definition
 from headwater.views.fetching import Fetcher, Records
@@ -81,7 +81,7 @@ class ChangeFeed:
 
     def _changes(self, records: Records) -> list[Change]:
         messages = records.messages
-        decoded = self._decoder.decode([message_key(m) for m in messages], [m.value() for m in messages])
+        decoded = self._decoder.decode(keys_of(messages), [m.value() for m in messages])
         offsets, done = dict(self._at.offsets), 0
         found = []
         for key, row, index in zip(decoded.keys, decoded.rows, decoded.index, strict=True):

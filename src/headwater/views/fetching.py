@@ -37,6 +37,7 @@ class Records:
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     size_bytes: int = 0
     waiting: bool = False  # whether there probably is more at hand
+    at_end: bool = False  # whether every partition has been read to where it ended
 
 
 class Fetcher:
@@ -60,6 +61,7 @@ class Fetcher:
         )
         self._assigned: set[tuple[str, int]] = set()
         self._only: tuple[str, int] | None = None
+        self._at_end: set[tuple[str, int]] = set()
         try:
             self._assign(start)
         except BaseException:
@@ -108,9 +110,14 @@ class Fetcher:
             return Records()
         found = [first, *self._consumer.consume(FETCH_RECORDS_MAX - 1, 0)]
         records = Records(waiting=len(found) > 1)
-        if any(message.error() is not None for message in found):
-            records.waiting = False  # the end of a partition
-            found = self._without_events(found, records)
+        events = [message for message in found if message.error() is not None]
+        if len(events) < len(found):
+            self._at_end.clear()
+        if events:
+            self._handle(events, records)
+            found = [message for message in found if message.error() is None]
+            records.waiting = False
+        records.at_end = len(self._at_end) == len(self._assigned)
         records.messages = found
         records.size_bytes = sum(map(len, found))
         self._advance(records)
@@ -132,15 +139,14 @@ class Fetcher:
         for where, offset in ends.items():
             records.ends[where] = max(records.ends.get(where, 0), offset + 1)  # type: ignore[index,operator,arg-type]
 
-    def _without_events(self, found: Sequence[Message], records: Records) -> list[Message]:
-        kept = []
-        for message in found:
+    def _handle(self, events: Sequence[Message], records: Records) -> None:
+        for message in events:
             error = message.error()
-            if error is None:
-                kept.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
+            assert error is not None
+            if error.code() == KafkaError._PARTITION_EOF:
                 where = (str(message.topic()), int(message.partition() or 0))
                 records.ends[where] = max(records.ends.get(where, 0), int(message.offset() or 0))
+                self._at_end.add(where)
             elif error.code() in _LOST:
                 raise RecordsLost(
                     f"{message.topic()}-{message.partition()}: {error.str()}: retention has removed records that the "
@@ -148,7 +154,6 @@ class Fetcher:
                 )
             else:
                 raise StoreUnavailable(f"the log cannot be read: {error.str()}")
-        return kept
 
 
 def _partitions(consumer: Consumer, topic: str) -> list[int]:

@@ -147,15 +147,15 @@ class Follower:
     def _loop(self, pace: Pace, writer: Writer, fetcher: Fetcher) -> None:
         definition, now = self.definition, self._clock.monotonic_ms()
         keys = KeyRule(definition.name, definition.key, definition.mapping.rename, self.bookmark.key)
-        decoder = Decoder(definition.name, definition.format, definition.mapping, keys)
+        decoder = Decoder(definition.name, definition.format, definition.mapping, keys, texts=writer.wants.texts)
         held, looked_ms, checked_ms = _Held(), now, now
         self._rate_from = (now, self.bookmark.applied)
         while not self._stopping.is_set():
             records = fetcher.fetch(pace.wait_ms(now) / 1_000)
             held.messages += records.messages
             held.ends.update(records.ends)
-            pace.add(len(records.messages), records.size_bytes)
             now = self._clock.monotonic_ms()
+            pace.add(len(records.messages), records.size_bytes, now, at_end=records.at_end)
             if pace.due(now, waiting=records.waiting) or (not held.messages and self._moved(held)):
                 self._commit(writer, decoder, keys, held)
                 held, now = _Held(), self._clock.monotonic_ms()
@@ -177,7 +177,7 @@ class Follower:
         return any(offset > stored.get(where, 0) for where, offset in held.ends.items())
 
     def _commit(self, writer: Writer, decoder: Decoder, keys: KeyRule, held: _Held) -> None:
-        work = prepare(decoder, lambda: keys.columns, held.messages, history=writer.keeps_history)
+        work = prepare(decoder, lambda: keys.columns, held.messages, writer.wants)
         refused = [Refusal(held.messages[i], reason) for i, reason in work.refused]
         self._set_aside(refused)
 

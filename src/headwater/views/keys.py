@@ -11,6 +11,7 @@ The changelog has to say it: Debezium's `before` (REPLICA IDENTITY FULL), or a r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -42,6 +43,13 @@ class KeyRule:
         _complete(rows, keys, self.columns)
         return keys
 
+    def of_structs(self, rows: Sequence[Any]) -> list[Key]:
+        """Of objects with the key's columns as attributes, which are scalars."""
+        keys = list(map(attrgetter(*self.columns), rows))
+        if len(self.columns) == 1 and keys:
+            self._type = type(keys[-1])
+        return keys
+
     def of_deleted(self, record_key: bytes | None, before: Row | None) -> Key:
         """The key of a row that is gone, from what it was or from the record's key."""
         if before is not None and self.given and all(before.get(name) is not None for name in self.columns):
@@ -59,6 +67,8 @@ class KeyRule:
     def same(self, record_keys: Sequence[bytes | None], keys: Sequence[Key]) -> bool:
         """Whether every record's key spells its row's key: then an update cannot leave an old row behind."""
         if not self.given:
+            return True
+        if len(self.columns) == 1 and keys and type(keys[0]) is str and _texts_equal(record_keys, keys):
             return True
         pairs = zip(record_keys, keys, strict=True)
         return all(record is None or self._spells(record, key) for record, key in pairs)
@@ -134,6 +144,13 @@ class KeyRule:
             return text if self._type in (str, bool) else self._type(text)
         except ValueError:
             return text
+
+
+def _texts_equal(record_keys: Sequence[bytes | None], keys: Sequence[Key]) -> bool:
+    try:
+        return list(map(str.encode, keys)) == list(record_keys)
+    except TypeError:  # not all texts
+        return False
 
 
 def _complete(rows: Sequence[Row], keys: Sequence[Key], columns: Sequence[str]) -> None:

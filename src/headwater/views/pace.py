@@ -1,8 +1,8 @@
 """When a follower commits, how long it waits for records, and when it tries again: pure, time is an argument.
 
-A batch is due when it is large enough; or when nothing more is waiting and the store's commit interval has passed. So a
-follower that keeps up commits at once, one that has fallen behind commits in large batches, and a store whose commits
-are expensive gets one an interval.
+A batch is due when it is large enough; or when nothing more is at hand and the store's commit interval has passed. So
+a follower that keeps up commits at once, one that has fallen behind (until it sees the ends of its partitions again)
+commits in large batches, and a store whose commits are expensive gets one an interval.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 __all__ = ["BATCH_BYTES", "BATCH_RECORDS", "Limits", "Pace"]
 
-BATCH_RECORDS, BATCH_BYTES = 50_000, 16 << 20  # of one commit
+BATCH_RECORDS, BATCH_BYTES = 50_000, 64 << 20  # of one commit
 
 IDLE_WAIT_MS = 100.0  # for the next record when there is nothing to do; stopping takes as long
+BEHIND_AGE_MAX_MS = 1_000.0  # a follower that has fallen behind waits no longer than this for its batch to fill
 RETRY_FIRST_MS, RETRY_MAX_MS = 50.0, 5_000.0  # after a store or the log did not answer: doubled each time
 
 
@@ -34,8 +35,15 @@ class Pace:
         self._records = self._bytes = 0
         self._committed_ms = now_ms - limits.commit_interval_ms
         self._failures = 0
+        self._behind = True  # until the ends have been seen
+        self._first_ms = now_ms  # when the oldest of the records at hand came
 
-    def add(self, records: int, size_bytes: int) -> None:
+    def add(self, records: int, size_bytes: int, now_ms: float = 0.0, *, at_end: bool = False) -> None:
+        """`at_end`: every partition has been read to where it ended."""
+        if self._records == 0:
+            self._first_ms = now_ms
+        if at_end:
+            self._behind = False
         self._records += records
         self._bytes += size_bytes
 
@@ -46,13 +54,21 @@ class Pace:
         """Whether to commit now; `waiting`: more records are at hand."""
         if self._records == 0:
             return False
-        return self.full() or (not waiting and now_ms >= self._next_commit_ms())
+        if self.full():
+            self._behind = True
+            return True
+        if waiting or now_ms < self._next_commit_ms():
+            return False
+        return not self._behind or now_ms >= self._first_ms + BEHIND_AGE_MAX_MS
 
     def wait_ms(self, now_ms: float) -> float:
         """How long to wait for records: not past the time when those at hand are due."""
         if self._records == 0:
             return IDLE_WAIT_MS
-        return min(max(self._next_commit_ms() - now_ms, 0.0), IDLE_WAIT_MS)
+        due_ms = self._next_commit_ms()
+        if self._behind:
+            due_ms = max(due_ms, self._first_ms + BEHIND_AGE_MAX_MS)
+        return min(max(due_ms - now_ms, 0.0), IDLE_WAIT_MS)
 
     def committed(self, now_ms: float) -> None:
         self._records = self._bytes = 0

@@ -24,7 +24,7 @@ from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView
 from headwater.views.rows import Batch, Row
 
-__all__ = ["STORES", "Catalog", "Reader", "Snapshot", "Store", "Version", "Writer", "open_store"]
+__all__ = ["STORES", "Catalog", "Reader", "Snapshot", "Store", "Version", "Wants", "Writer", "open_store"]
 
 VersionState = Literal["building", "ready"]
 
@@ -109,11 +109,20 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a writer needs to be told of each row beside its key."""
+
+    history: bool = False  # every change of a key, with its time, not just the last of a batch
+    offsets: bool = False  # of the records
+    texts: bool = False  # rows as JSON text do where the mapping leaves them alone: `rows` may be empty then
+
+
 class Writer(Protocol):
     """The only one who changes a version. Used by one thread; after an error it is thrown away."""
 
     epoch: int
-    keeps_history: bool  # whether it wants every change of a key, not just the last of a batch
+    wants: Wants
 
     def bookmark(self) -> Bookmark: ...
 
@@ -140,6 +149,7 @@ class Store(Protocol):
     """The versions of one view."""
 
     commit_interval_ms: int  # between commits, unless the definition says otherwise; 0: as fast as changes come
+    batch_records: int  # of one commit, at most, unless the definition says otherwise
 
     def catalog(self) -> Catalog: ...
 

@@ -34,12 +34,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
 from headwater.views.rows import Batch, Row, key_text, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 from headwater.views.stores.columns import Columns, Kind, from_stored, to_stored
 from headwater.views.stores.folders import CatalogFile
+from headwater.views.stores.fresh import FreshKeys
 
 __all__ = ["DeltaSnapshot", "DeltaStore", "open_store"]
 
+BATCH_RECORDS = 200_000  # of one commit, when behind
 COMMIT_INTERVAL_MS = 5_000  # a commit is some files; fewer, larger ones read better
 COMMIT_ATTEMPTS_MAX = 20  # claims that lose against other commits
 HISTORY_COMMITS = 50  # looked through for the newest bookmark before all of them are
@@ -72,6 +74,7 @@ class DeltaStore:
     """One view's tables."""
 
     commit_interval_ms = COMMIT_INTERVAL_MS
+    batch_records = BATCH_RECORDS
 
     def __init__(self, folder: Path, view: str, *, history: bool) -> None:
         self._folder, self._view, self._history = folder, view, history
@@ -122,11 +125,12 @@ class DeltaWriter:
 
     def __init__(self, path: Path, view: str, epoch: int | None, *, history: bool) -> None:
         self._path, self._view = path, view
-        self.keeps_history = history
+        self.wants = Wants(history=history, offsets=True)
         self._upserts: list[Batch] = []
         self._deletes: list[Batch] = []
         with _available():
             self._claim(epoch)
+        self._fresh = FreshKeys(empty=not self._meta.kinds)
 
     def bookmark(self) -> Bookmark:
         return self._meta.bookmark
@@ -158,6 +162,8 @@ class DeltaWriter:
                 self._table.update_incremental()
                 self._check(_meta_of(self._table))
                 raise StoreUnavailable(f"somebody else changed {self._path}: {error}") from error
+        for batch in self._upserts:
+            self._fresh.add(batch.keys)
         self._upserts, self._deletes = [], []
 
     def abort(self) -> None:
@@ -183,7 +189,7 @@ class DeltaWriter:
 
     def _create(self) -> DeltaTable:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        schema = deltalake.Schema.from_arrow(_own_schema(history=self.keeps_history))
+        schema = deltalake.Schema.from_arrow(_own_schema(history=self.wants.history))
         return DeltaTable.create(self._path, schema=schema, mode="ignore", name=self._view)
 
     def _check(self, found: _Meta) -> None:
@@ -200,14 +206,18 @@ class DeltaWriter:
             self._rewrite(columns)
         meta = _Meta(self.epoch, bookmark, columns.kinds)
         source = self._source(columns)
-        if source is None or self.keeps_history:
+        if source is None or self.wants.history or self._all_new():
             self._append(source, meta)
         else:
             self._merge(source, columns, meta)
         self._meta = meta
 
+    def _all_new(self) -> bool:
+        """Whether no key of the batch is in the table: then an append does, and a MERGE need not look for them."""
+        return not self._deletes and all(self._fresh.all_new(batch.keys) for batch in self._upserts)
+
     def _append(self, rows: Any, meta: _Meta) -> None:
-        given = _own_schema(history=self.keeps_history).empty_table() if rows is None else rows.drop_columns([GONE])
+        given = _own_schema(history=self.wants.history).empty_table() if rows is None else rows.drop_columns([GONE])
         write_deltalake(self._table, given, mode="append", schema_mode="merge", commit_properties=meta.properties())
         self._table.update_incremental()
 
@@ -267,7 +277,7 @@ class DeltaWriter:
         rows = [_key_row(batch.columns, key, columns.kinds) for key in batch.keys] if gone else list(batch.rows)
         table = _arrow_table(columns, rows)
         table = table.append_column(OFFSET, pa.array(batch.offsets, pa.int64()))
-        if self.keeps_history:
+        if self.wants.history:
             table = table.append_column(OP, pa.array(["d" if gone else "u"] * size, pa.string()))
             times = pa.array(batch.times_ms, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
             table = table.append_column(VALID_FROM, times)

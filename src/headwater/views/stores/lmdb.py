@@ -20,8 +20,9 @@ import msgspec
 
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
+from headwater.views.pace import BATCH_RECORDS
 from headwater.views.rows import Batch, Row, key_text, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 
 __all__ = ["LmdbSnapshot", "LmdbStore", "open_store"]
 
@@ -51,6 +52,7 @@ class LmdbStore:
     """One view in one folder, which may hold others. The environment stays open as long as the process."""
 
     commit_interval_ms = 0
+    batch_records = BATCH_RECORDS
 
     def __init__(self, folder: Path, view: str) -> None:
         self._env, self._view = _environment(folder), view
@@ -92,7 +94,7 @@ class LmdbStore:
 class LmdbWriter:
     """Changes one version's database."""
 
-    keeps_history = False
+    wants = Wants(texts=True)
 
     def __init__(self, env: Any, meta: Any, view: str, version: int, epoch: int | None) -> None:
         self._env, self._meta, self._view, self._version = env, meta, view, version

@@ -26,8 +26,9 @@ import msgspec
 
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
+from headwater.views.pace import BATCH_RECORDS
 from headwater.views.rows import Batch, Row, key_text, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 
 __all__ = ["OpenSearchSnapshot", "OpenSearchStore", "open_store"]
 
@@ -59,6 +60,7 @@ class OpenSearchStore:
     """One view's indexes."""
 
     commit_interval_ms = COMMIT_INTERVAL_MS
+    batch_records = BATCH_RECORDS
 
     def __init__(self, server: _Server, view: str, options: Mapping[str, Any]) -> None:
         self.server, self.view, self._options = server, view, options
@@ -122,7 +124,7 @@ class OpenSearchStore:
 class OpenSearchWriter:
     """Sends rows as they come, and the bookmark when they are all there and searchable."""
 
-    keeps_history = False
+    wants = Wants(offsets=True)
 
     def __init__(self, store: OpenSearchStore, version: int, epoch: int | None) -> None:
         self._server, self._index = store.server, store.index(version)

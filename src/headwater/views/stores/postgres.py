@@ -21,9 +21,11 @@ from psycopg import sql
 
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
+from headwater.views.pace import BATCH_RECORDS
 from headwater.views.rows import Batch, Row, key_text, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 from headwater.views.stores.columns import Columns, Kind
+from headwater.views.stores.fresh import FreshKeys
 
 __all__ = ["PostgresSnapshot", "PostgresStore", "open_store"]
 
@@ -69,6 +71,7 @@ class PostgresStore:
     """One view in one database, which may hold others and tables of its own."""
 
     commit_interval_ms = 0
+    batch_records = BATCH_RECORDS
 
     def __init__(self, dsn: str, view: str) -> None:
         self._dsn, self._view = dsn, view
@@ -121,7 +124,7 @@ class PostgresStore:
 class PostgresWriter:
     """Changes one version's table."""
 
-    keeps_history = False
+    wants = Wants()
 
     def __init__(self, db: Connection, view: str, version: int, epoch: int | None) -> None:
         self._db, self._view, self._version = db, view, version
@@ -131,6 +134,7 @@ class PostgresWriter:
         with _available():
             self._read_columns()
             self.epoch = self._claim(epoch)
+            self._fresh = FreshKeys(empty=not self._columns.names)
 
     def _claim(self, epoch: int | None) -> int:
         with self._db.transaction():
@@ -180,11 +184,18 @@ class PostgresWriter:
                 self._key = self._key or batch.columns
                 self._migrate(needed)
                 parameters, _ = self._columns.parameters(batch.rows)
-            self._db.execute(self._make)
-            with self._db.cursor().copy(self._copy) as copy:
-                for start in range(0, len(parameters), COPY_CHUNK_ROWS):
-                    copy.write(_copy_text(parameters[start : start + COPY_CHUNK_ROWS]))
-            self._db.execute(self._merge)
+            if self._fresh.all_new(batch.keys):
+                self._send(self._copy_directly, parameters)
+            else:
+                self._db.execute(self._make)
+                self._send(self._copy, parameters)
+                self._db.execute(self._merge)
+            self._fresh.add(batch.keys)
+
+    def _send(self, statement: sql.Composed, parameters: Sequence[tuple[Any, ...]]) -> None:
+        with self._db.cursor().copy(statement) as copy:
+            for start in range(0, len(parameters), COPY_CHUNK_ROWS):
+                copy.write(_copy_text(parameters[start : start + COPY_CHUNK_ROWS]))
 
     def commit(self, bookmark: Bookmark) -> None:
         with _available():
@@ -231,6 +242,7 @@ class PostgresWriter:
         self._make = sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
             staging, sql.SQL(", ").join(parts)
         )
+        self._copy_directly = sql.SQL("COPY {} ({}) FROM STDIN").format(self._table, names)
         self._copy = sql.SQL("COPY {} ({}) FROM STDIN").format(staging, names)
         self._merge = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM {2} ON CONFLICT ({3}) {4}").format(
             self._table, names, staging, key, action

@@ -2,8 +2,9 @@
 
 Version 3 of the view `users` has a key for each row, `users:3:<the key's text>`, whose value is the row's JSON; beside
 them `headwater:users:catalog`, `headwater:users:3:epoch` and `headwater:users:3:bookmark`. Rows and bookmark change in
-one MULTI, which Redis discards if the epoch changed since it was checked (WATCH). If the server loses its newest
-writes in a crash, it loses the bookmark with them, and the follower writes them again.
+one MULTI, which Redis discards if epoch or bookmark changed since they were checked (WATCH). If the server loses its
+newest writes in a crash, it loses the bookmark with them; the follower sees that it is not the one it left, reads it
+again and writes what is missing.
 
 A snapshot reads the bookmark first and rows later: a row may be newer than the snapshot's bookmark, never older.
 """
@@ -20,8 +21,9 @@ from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, Respons
 
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import Fenced, StoreUnavailable
+from headwater.views.pace import BATCH_RECORDS
 from headwater.views.rows import Batch, Row, key_text, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 
 __all__ = ["RedisSnapshot", "RedisStore", "open_store"]
 
@@ -43,6 +45,7 @@ class RedisStore:
     """One view in one database, which may hold others."""
 
     commit_interval_ms = 0
+    batch_records = BATCH_RECORDS
 
     def __init__(self, url: str, view: str) -> None:
         self._view = view
@@ -90,7 +93,7 @@ class RedisStore:
 class RedisWriter:
     """Collects the commands of a batch and sends them as one MULTI."""
 
-    keeps_history = False
+    wants = Wants(texts=True)
 
     def __init__(self, client: Any, view: str, version: int, epoch: int | None) -> None:
         self._view, self._version = view, version
@@ -100,6 +103,7 @@ class RedisWriter:
         self._client = client
         with _available():
             self.epoch = self._claim(epoch)
+            self._left = _bytes(client.get(self._bookmark_key))  # the bookmark as this writer knows it
 
     def _claim(self, epoch: int | None) -> int:
         if epoch is None:
@@ -113,15 +117,16 @@ class RedisWriter:
 
     def bookmark(self) -> Bookmark:
         with _available():
-            return Bookmark.from_json(_bytes(self._client.get(self._bookmark_key)))
+            return Bookmark.from_json(self._left)
 
     def begin(self) -> None:
         with _available():
             self._pipe.reset()
-            self._pipe.watch(self._epoch_key)
-            if int(self._pipe.get(self._epoch_key) or 0) != self.epoch:
+            self._pipe.watch(self._epoch_key, self._bookmark_key)
+            epoch, left = self._pipe.mget(self._epoch_key, self._bookmark_key)
+            if int(epoch or 0) != self.epoch or _bytes(left) != self._left:
                 self._pipe.reset()
-                raise self._fenced()
+                raise self._overtaken(int(epoch or 0))
             self._pipe.multi()
 
     def delete(self, batch: Batch) -> None:
@@ -139,11 +144,13 @@ class RedisWriter:
 
     def commit(self, bookmark: Bookmark) -> None:
         with _available():
-            self._pipe.set(self._bookmark_key, bookmark.to_json())
+            text = bookmark.to_json().encode()
+            self._pipe.set(self._bookmark_key, text)
             try:
                 self._pipe.execute()
             except WatchError as error:
-                raise self._fenced() from error
+                raise self._overtaken(int(self._client.get(self._epoch_key) or 0)) from error
+            self._left = text
 
     def abort(self) -> None:
         with _available():
@@ -154,6 +161,14 @@ class RedisWriter:
             self._pipe.reset()
         except RedisError:  # the connection is gone, and what it watched with it
             self._pipe.connection = None
+
+    def _overtaken(self, epoch: int) -> Fenced | StoreUnavailable:
+        """By a newer follower, or by a crash of the server, which may have taken the newest writes back."""
+        if epoch > self.epoch:
+            return self._fenced()
+        return StoreUnavailable(
+            f"view {self._view}: Redis has lost writes, or its connection: reading the bookmark again"
+        )
 
     def _fenced(self) -> Fenced:
         return Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")

@@ -19,8 +19,9 @@ from typing import Any
 
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
+from headwater.views.pace import BATCH_RECORDS
 from headwater.views.rows import Batch, Key, Row, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 from headwater.views.stores.columns import Columns, Kind, from_stored, to_stored
 
 __all__ = ["SqliteSnapshot", "SqliteStore", "open_store"]
@@ -63,6 +64,7 @@ class SqliteStore:
     """One view in one file; the file may hold other views and other tables."""
 
     commit_interval_ms = 0
+    batch_records = BATCH_RECORDS
 
     def __init__(self, path: Path, view: str) -> None:
         self._path, self._view = path, view
@@ -110,7 +112,7 @@ class SqliteStore:
 class SqliteWriter:
     """Changes one version's table."""
 
-    keeps_history = False
+    wants = Wants()
 
     def __init__(self, db: sqlite3.Connection, view: str, version: int, epoch: int | None) -> None:
         self._db, self._view, self._version = db, view, version
@@ -220,7 +222,7 @@ class SqliteWriter:
             raise RecordRefused(f"rows have no column {missing}, which is the view's key")
         declared = ", ".join(f"{_quoted(name)} {_DECLARED[kind]}" for name, kind in columns.kinds.items())
         key = ", ".join(map(_quoted, self._key))
-        self._db.execute(f"CREATE TABLE {table} ({declared}, PRIMARY KEY ({key})) WITHOUT ROWID")
+        self._db.execute(f"CREATE TABLE {table} ({declared}, PRIMARY KEY ({key}))")
 
     def _rewrite(self, old: Columns, new: Columns) -> None:
         beside = _table(self._view, self._version, "_new")

@@ -31,11 +31,13 @@ import tantivy
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
 from headwater.views.rows import Batch, Row, key_text, normalise_key
-from headwater.views.stores import Catalog, check_options
+from headwater.views.stores import Catalog, Wants, check_options
 from headwater.views.stores.folders import CatalogFile, FileLock, replace_file
+from headwater.views.stores.fresh import FreshKeys
 
 __all__ = ["Hit", "SearchResult", "TantivySnapshot", "TantivyStore", "open_store"]
 
+BATCH_RECORDS = 200_000  # of one commit, when behind
 COMMIT_INTERVAL_MS = 500  # a commit makes a segment: fewer, larger ones search faster
 HEAP_BYTES = 128 << 20  # of documents waiting to be written as a segment
 THREADS = 1  # that index; documents of one batch keep their order
@@ -93,6 +95,7 @@ class TantivyStore:
     """One view's indexes."""
 
     commit_interval_ms = COMMIT_INTERVAL_MS
+    batch_records = BATCH_RECORDS
 
     def __init__(self, folder: Path, view: str, fields: Mapping[str, FieldKind], language: str) -> None:
         self.folder, self.view, self.fields = folder, view, dict(fields)
@@ -179,7 +182,7 @@ class TantivyStore:
 class TantivyWriter:
     """Adds and deletes documents; holds the index's lock as long as it is open."""
 
-    keeps_history = False
+    wants = Wants()
 
     def __init__(self, store: TantivyStore, version: int, epoch: int) -> None:
         self.epoch = epoch
@@ -199,6 +202,7 @@ class TantivyWriter:
             except BaseException:
                 self._lock.release()
                 raise
+        self._fresh = FreshKeys(empty=self._index.searcher().num_docs == 0)
         with _opening:
             _writers[place] = self
 
@@ -231,9 +235,11 @@ class TantivyWriter:
         self._changed = self._changed or len(batch) > 0
         with _available():
             delete, add = self._writer.delete_documents_by_term, self._writer.add_document
-            for name, document in documents:
-                delete(_ID, name)
+            for (name, document), new in zip(documents, self._fresh.is_new(batch.keys), strict=True):
+                if not new:
+                    delete(_ID, name)
                 add(document)
+        self._fresh.add(batch.keys)
 
     def commit(self, bookmark: Bookmark) -> None:
         document = tantivy.Document()

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.views.stores import ALL, Servers
 
 from headwater.positions import Position
 from headwater.views.bookmark import Bookmark
-from headwater.views.errors import BadView, RecordRefused
+from headwater.views.errors import BadView, RecordRefused, StoreUnavailable
 from headwater.views.life import add_version
 from headwater.views.rows import Batch, Row
 from headwater.views.stores import Store, open_store
@@ -159,3 +160,27 @@ def test_any_sqlite_client_reads_the_view_by_its_name(tmp_path: Path) -> None:
         assert query("SELECT count(*) AS n FROM flats WHERE rent > ?", [1600]) == [{"n": 2}]
         with pytest.raises(BadView, match="readonly"):
             query("DELETE FROM flats__v1")
+
+
+def test_redis_that_lost_its_newest_writes_is_not_written_on_as_if_it_had_them(
+    servers: Servers, tmp_path: Path, unique: str
+) -> None:
+    import redis
+
+    (kind,) = (each for each in ALL if each.name == "redis")
+    store = servers.store(kind, tmp_path, f"v{unique}")
+    writer = store.writer(1)
+    client = redis.Redis.from_url(servers.address("redis", tmp_path))
+    names = [f"headwater:v{unique}:1:bookmark", f"v{unique}:1:1"]
+    before: Any = client.mget(names)
+    writer.begin()
+    writer.upsert(Batch(("id",), [1], [{"id": 1}], []))
+    writer.commit(Bookmark(Position({("t", 0): 1}), key=("id",), applied=1))
+    for name, value in zip(names, before, strict=True):  # what a crash takes back
+        client.delete(name) if value is None else client.set(name, value)
+    with pytest.raises(StoreUnavailable, match="lost writes"):
+        writer.begin()
+    again = store.writer(1, writer.epoch)
+    assert again.bookmark() == Bookmark()
+    again.begin()
+    again.abort()

@@ -1,0 +1,1 @@
+"""Benchmarks of views: how fast they apply, how far they lag, what a rebuild costs readers."""
