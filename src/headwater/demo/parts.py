@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,14 @@ from confluent_kafka import KafkaException
 from headwater.client import Connection
 from headwater.demo.story import DATABASE_TABLES
 from headwater.demo.supervisor import Part
-from headwater.demo.views import VIEWS_FILE
+from headwater.demo.views import VIEWS, VIEWS_FILE
 from headwater.status import StatusBoard
 
-__all__ = ["Places", "parts"]
+__all__ = ["Places", "followers", "foundation"]
 
 PROBE_TIMEOUT_S = 1.0
-SPARK_DEADLINE_S = 120.0  # a session and six queries on a small machine, the first time
+QUERIES_COUNT = 6  # of `headwater.demo.pipelines`, which only its own process should import: it takes Spark with it
+SPARK_DEADLINE_S = 300.0  # a session and six queries on a small machine that does something else beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class Places:
         return Connection(self.log)
 
 
-def parts(places: Places) -> list[Part]:
-    """In the order in which they start."""
+def foundation(places: Places) -> list[Part]:
+    """What the others cannot start without."""
     return [
         _module("log", "headwater.cli.main", "start", *_log_options(places), ready=lambda: _log_answers(places)),
         _module(
@@ -55,6 +57,12 @@ def parts(places: Places) -> list[Part]:
             str(places.database_port),
             ready=lambda: _listens(f"127.0.0.1:{places.database_port}"),
         ),
+    ]
+
+
+def followers(places: Places) -> list[Part]:
+    """What stands on the foundation, in any order."""
+    return [
         _module(
             "people and devices",
             "headwater.demo.producers",
@@ -62,16 +70,18 @@ def parts(places: Places) -> list[Part]:
             ready=lambda: _has_topic(places, "market.requests"),
         ),
         _module(
-            "capture", "headwater.cli.main", "capture", *_capture(places), ready=lambda: _reports(places, "capture")
+            "capture", "headwater.cli.main", "capture", *_capture(places), ready=lambda: _report(places, "capture", 1)
         ),
         _module(
             "pipelines",
             "headwater.demo.pipelines",
             *("--bootstrap", places.log, "--checkpoints", str(places.folder / "checkpoints")),
-            ready=lambda: _reports(places, "pipeline"),
+            ready=lambda: _report(places, "pipeline", QUERIES_COUNT),
             deadline_s=SPARK_DEADLINE_S,
         ),
-        _module("views", "headwater.cli.main", "view", *_views(places), ready=lambda: _reports(places, "view")),
+        _module(
+            "views", "headwater.cli.main", "view", *_views(places), ready=lambda: _report(places, "view", len(VIEWS))
+        ),
         _module(
             "console",
             "headwater.cli.main",
@@ -121,13 +131,13 @@ def _has_topic(places: Places, topic: str) -> bool:
         return False
 
 
-def _reports(places: Places, kind: str) -> bool:
+def _report(places: Places, kind: str, count: int) -> bool:
+    """Whether so many parts of a kind say that they are running."""
     board = StatusBoard(places.connection)
     try:
         board.poll(PROBE_TIMEOUT_S)
-        import time
-
-        return any(p["kind"] == kind and p["state"] == "running" for p in board.all(time.time_ns() // 1_000_000))
+        said = board.all(time.time_ns() // 1_000_000)
+        return sum(part["kind"] == kind and part["state"] == "running" for part in said) >= count
     finally:
         board.close()
 
@@ -135,6 +145,6 @@ def _reports(places: Places, kind: str) -> bool:
 def _page_answers(places: Places) -> bool:
     try:
         with urllib.request.urlopen(f"http://{places.console}/api/overview", timeout=PROBE_TIMEOUT_S) as response:
-            return json.load(response)["error"] is None
+            return bool(json.load(response)["error"] is None)
     except (OSError, ValueError):
         return False

@@ -17,13 +17,16 @@ import argparse
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from headwater.client import Connection
+from headwater.client import Connection, ensure_topics, partitions_of
+from headwater.demo.story import DATABASE_TABLES, TOPICS
 from headwater.pipeline import Debezium, Json, changelogs, joins, session, to_records, topic, write_topic
 from headwater.pipeline.aggregates import count
 from headwater.pipeline.aggregates import sum as total
@@ -40,6 +43,9 @@ __all__ = ["QUERIES", "main"]
 TRIGGER = {"processingTime": "2 seconds"}
 WATCH_INTERVAL_S = 0.5
 TIMELINE_POSTS = 10
+READ_TOPICS = (*TOPICS, *(f"shop.{table}" for table in DATABASE_TABLES))
+TOPICS_DEADLINE_S = 120.0
+STARTED_AT_ONCE = 3  # queries: planning one takes a core for a second
 # Every query of the demo waits for a lane that says nothing no longer than this.
 PATIENCE: dict[str, Any] = {"idle_after": "5 seconds", "ticks": True}
 
@@ -171,7 +177,7 @@ def taxed_orders(market: Market) -> StreamingQuery:
         how="left",
         late="correct",
         keep_closed="1 hour",
-        output="upsert",
+        output="changelog",
         **market.state(query, "rates"),
     )
     taxed = taxed.withColumn("tax_cents", F.round(F.col("amount_cents") * F.col("rate")).cast("bigint"))
@@ -237,10 +243,20 @@ def main() -> None:
     log = Connection(arguments.bootstrap)
     spark = session("headwater-demo", master=arguments.master)
     market = Market(spark, log, arguments.checkpoints)
-    with reporting(spark, log):
-        chosen = [query for query in QUERIES if not arguments.only or query.__name__ in arguments.only]
-        _watch([query(market) for query in chosen], ended)
+    ensure_topics(log, ["market.search_outcomes"])  # what the second stage reads
+    _await_topics(log, ended)
+    chosen = [query for query in QUERIES if not arguments.only or query.__name__ in arguments.only]
+    with reporting(spark, log), ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+        _watch(list(pool.map(lambda query: query(market), chosen)), ended)
     spark.stop()
+
+
+def _await_topics(log: Connection, ended: threading.Event) -> None:
+    """People, devices and the capture start beside this process and make the topics that are read here."""
+    deadline = time.monotonic() + TOPICS_DEADLINE_S
+    while not all(partitions_of(log, name) for name in READ_TOPICS):
+        if ended.wait(WATCH_INTERVAL_S) or time.monotonic() > deadline:
+            raise SystemExit(f"there is not each of the topics {', '.join(READ_TOPICS)}: do people and capture run?")
 
 
 def _watch(running: list[StreamingQuery], ended: threading.Event) -> None:

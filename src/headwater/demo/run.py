@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from headwater.client import partitions_of, watermarks
-from headwater.demo.parts import Places, parts
+from headwater.demo.parts import Places, followers, foundation
 from headwater.demo.supervisor import Supervisor
 from headwater.demo.verification import CHECKS, Topics, differences
 from headwater.demo.views import VIEWS, declare_views
@@ -75,10 +75,8 @@ class Demo:
         prepare_jars(progress=lambda step: self._say(f"Spark's connector: {step}"))
         for definition in load_definitions(declare_views(self.places.folder)).values():
             create(definition)
-        for part in parts(self.places):
-            started = time.monotonic()
-            self.supervisor.start(part)
-            self._say(f"{part.name}: up in {time.monotonic() - started:.1f} s")
+        for stage in (foundation(self.places), followers(self.places)):
+            self.supervisor.start(*stage, ready=lambda part: self._say(f"{part.name}: up"))
 
     def verify(self) -> bool:
         """Stop the people and devices, wait until everything has followed, compare every view with the log."""

@@ -60,12 +60,18 @@ class Supervisor:
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
-    def start(self, part: Part) -> None:
-        """Start a part and wait until it is ready."""
+    def start(self, *parts: Part, ready: Callable[[Part], None] = lambda _: None) -> None:
+        """Start parts side by side, and wait until all are ready; `ready` hears of each in turn."""
         with self._lock:
-            self._running[part.name] = _Running(part, self._spawn(part), time.monotonic())
+            for part in parts:
+                self._running[part.name] = _Running(part, self._spawn(part), time.monotonic())
         if not self._watcher.is_alive():
             self._watcher.start()
+        for part in parts:
+            self._wait(part)
+            ready(part)
+
+    def _wait(self, part: Part) -> None:
         end = time.monotonic() + part.ready_deadline_s
         while not part.ready():
             if time.monotonic() > end or self._running[part.name].restarts > 2:
