@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.pipeline.aggregates import count, max, mean, running, sum
+from headwater.pipeline.aggregates import count, max, mean, running, sum, top
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn
 from headwater.pipeline.time import event_time
 from headwater.testing.streams import Stream, StreamTest
@@ -111,6 +111,6 @@ def test_mistakes_are_named_when_the_pipeline_is_written_down() -> None:
     with pytest.raises(BadOption, match="output is 'table'; say 'append', 'upsert' or 'changelog'"):
         running(changes, ["user"], {"n": count()}, output="table")
     with pytest.raises(DefinitionError, match="cannot take rows with a negative _weight out again"):
-        running(changes, ["user"], {"m": max("amount")})
+        running(changes, ["user"], {"m": top("amount", 2)})
     with pytest.raises(DefinitionError, match="the input has no _time"):
         running(changes, ["user"], {"n": count()}, emit="10 seconds")

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.pipeline.aggregates.ranges import in_blocks, scatter
+from headwater.pipeline.columns import WEIGHT
 from headwater.pipeline.errors import DefinitionError, UnknownColumn
 from headwater.pipeline.stateful.keys import as_array
 from headwater.pipeline.stateful.schema import Column
@@ -93,6 +94,10 @@ class Aggregate(ABC):
     def value(self, accumulators: Accumulators) -> pa.Array:
         """The results."""
 
+    def retracting(self) -> Aggregate:
+        """This aggregate where rows may be taken back: the same result, at the cost of keeping more."""
+        return self
+
     def within(self, size: int) -> Aggregate:
         """This aggregate in a window of `size` microseconds; only rates are another one there."""
         return self
@@ -115,7 +120,9 @@ class Aggregates:
             for column in one.columns:
                 if column not in schema.names:
                     raise UnknownColumn(column, list(schema.names), f"{where}: aggregate {name!r}")
-        self.named = dict(named)
+        weighted = WEIGHT in schema.names
+        self.named = {name: one.retracting() if weighted else one for name, one in named.items()}
+        named = self.named
         self._own = {name: tuple(one.accumulators(schema)) for name, one in named.items()}
         self._types = {name: one.type(schema) for name, one in named.items()}
 

@@ -291,6 +291,11 @@ class _Extreme(Aggregate):
     def value(self, accumulators: Accumulators) -> pa.Array:
         return accumulators["value"]
 
+    def retracting(self) -> Aggregate:
+        from headwater.pipeline.aggregates.multiset import extreme
+
+        return extreme(self.column, self.which)
+
 
 ORDER = (
     ("_time", pa.timestamp("us", tz="UTC")),

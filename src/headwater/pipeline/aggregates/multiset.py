@@ -1,4 +1,4 @@
-"""Exact aggregates that need every value: distinct values, percentiles.
+"""Exact aggregates that need every value: distinct values, percentiles, extremes of values that come and go.
 
 The accumulator is a multiset: the distinct values in order, and how often each came. So equal values cost once,
 boundaries and interleavings leave no trace, and rows with negative weights can be taken out again. It grows with the
@@ -22,7 +22,7 @@ from headwater.pipeline.aggregates.lists import Elements, check_element, ranked
 from headwater.pipeline.errors import BadOption, WrongType
 from headwater.pipeline.stateful.schema import Column
 
-__all__ = ["collect_set", "count_distinct", "median", "percentile"]
+__all__ = ["collect_set", "count_distinct", "extreme", "median", "percentile"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -49,6 +49,11 @@ def percentile(column: str, share: float | Sequence[float]) -> Aggregate:
 def median(column: str) -> Aggregate:
     """The value in the middle."""
     return percentile(column, 0.5)
+
+
+def extreme(column: str, which: str) -> Aggregate:
+    """The least ("min") or greatest ("max") of values that may be taken back."""
+    return _Extreme(column, which)
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,21 @@ class _CollectSet(_Multiset):
 
     def value(self, accumulators: Accumulators) -> pa.Array:
         return _there(accumulators).lists(len(accumulators["values"]))["values"]
+
+
+@dataclass(frozen=True)
+class _Extreme(_Multiset):
+    which: str
+
+    def type(self, schema: pa.Schema) -> pa.DataType:
+        return schema.field(self.column).type
+
+    def value(self, accumulators: Accumulators) -> pa.Array:
+        there = _there(accumulators)
+        count = len(accumulators["values"])
+        first, after = (np.searchsorted(there.group, np.arange(count), side=side) for side in ("left", "right"))
+        places = first if self.which == "min" else after - 1
+        return there.columns["values"].take(pa.array(places, mask=first == after))
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Running(Operator):
         kept = {column.name for one in self._named.values() for column in one.accumulators(schema)}
         self._ordering = [name for name, _ in ORDER if name in kept]  # the columns that first and last go by
         if WEIGHT in schema.names and not self._aggregates.retracts:
-            stuck = [name for name, one in self._named.items() if not one.retracts]
+            stuck = [name for name, one in self._aggregates.named.items() if not one.retracts]
             raise DefinitionError(f"running: {', '.join(stuck)} cannot take rows with a negative {WEIGHT} out again")
         keys = [Column(name, schema.field(name).type) for name in self.keys_of()]
         rows = Column("rows", pa.int64(), 0)  # how many rows a key has: none left, and the key is gone

@@ -156,7 +156,7 @@ class FixedWindows(Operator):
         (schema,) = inputs.values()
         check_input(schema, self.keys_of(), self._named, self._where)
         self._aggregates = Aggregates(self._named, schema, self._where)
-        check_retracts(schema, self._named, self._where)
+        check_retracts(schema, self._aggregates.named, self._where)
         keys = [schema.field(name) for name in self.keys_of()]
         self._publisher = Publisher([*keys, *window_fields()], self._aggregates.fields, self._emission)
         columns = [Column(START, TIMESTAMP), *(Column(f.name, f.type) for f in keys)]
