@@ -126,9 +126,10 @@ def _log_answers(places: Places) -> bool:
 
 def _has_topic(places: Places, topic: str) -> bool:
     try:
-        return topic in places.connection.admin().list_topics(timeout=PROBE_TIMEOUT_S).topics
+        there = places.connection.admin().list_topics(timeout=PROBE_TIMEOUT_S).topics
     except KafkaException:
         return False
+    return topic in set(there)
 
 
 def _report(places: Places, kind: str, count: int) -> bool:
