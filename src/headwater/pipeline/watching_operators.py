@@ -130,7 +130,7 @@ def combined(manifest: Manifest, parts: list[Mapping[str, Any]]) -> OperatorBatc
     )
 
 
-_OWN = ("rows_in", "rows_out", "ms", "state", "time", "reached")
+_OWN = ("rows_in", "rows_out", "ms", "state", "time", "reached", "origin")
 
 
 def _notes(parts: list[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:

@@ -224,6 +224,19 @@ def test_a_run_that_was_overtaken_is_refused_where_versions_have_gaps(tmp_path: 
         host.run(3, ("ann", 1))
 
 
+@pytest.mark.parametrize("other", ["host", "another"])
+def test_two_tasks_with_rows_of_one_partition_are_refused_instead_of_one_undoing_the_other(
+    tmp_path: Path, other: str
+) -> None:
+    host = Host(tmp_path, gaps=True)
+    host.run_as("run1:0", 0, ("ann", 1))
+    host.run_as("run1:0", 0, ("ann", 1))
+    with pytest.raises(StateMismatch, match="tasks 0 and 4 both have rows of partition 0"):
+        Host(tmp_path, other, gaps=True).run_as("run1:4", 0, ("bob", 1))
+    host.run_as("run2:1", 0, ("ann", 5))  # another run may have other rows: its code was changed
+    assert host.run(1, ("ann", 1)) == [("ann", 2, 6)]
+
+
 # ---- state that changes its shape
 
 

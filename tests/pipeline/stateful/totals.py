@@ -12,7 +12,7 @@ from headwater.pipeline.stateful.files import Files, LocalFiles
 from headwater.pipeline.stateful.history import KEEP_VERSIONS, History
 from headwater.pipeline.stateful.operator import ONLY
 from headwater.pipeline.stateful.partition import Partition
-from headwater.pipeline.stateful.task import Program, run_task
+from headwater.pipeline.stateful.task import Program, Run, run_task
 
 SCHEMA = pa.schema([("user", pa.string()), ("amount", pa.int64())])
 
@@ -47,6 +47,12 @@ class Host:
     def run(self, batch: int, *pairs: Pair) -> list[tuple[str, int, int]]:
         (out,) = run_task(program(), self.partition, batch, [rows(pairs)])
         return [(row["user"], row["n"], row["total"]) for row in out.to_pylist()]
+
+    def run_as(self, origin: str, batch: int, *pairs: Pair) -> None:
+        """As a task of the source's own, which says who it is."""
+        with Run(program(), self.partition, batch, origin) as run:
+            run.feed(rows(pairs))
+            run.commit()
 
     def changelog(self, version: int) -> Path:
         return self.folder / f"changelog-{version:012d}"

@@ -118,10 +118,13 @@ class Partition:
 
     def _write(self, version: Version, step: Step) -> int:
         """Put the changelog beside the checkpoint, unless an equal one is there; the bytes written."""
-        if version.store_mark.version > version.number:
+        if self._gaps or version.store_mark.version > version.number:
             existing = self._head_or_none(step.header.version)
             if existing is not None and existing.digest == step.header.digest:
                 return 0
+            if existing is None and self._gaps:
+                return self.history.write(step)
+            self._check_alone(existing, step)
             _log.warning(
                 "%s partition %d: batch %d was run again with another result: its code or its input changed, or its "
                 "step is not deterministic",
@@ -147,6 +150,21 @@ class Partition:
             self._snapshot_if_due(store, mark)
         elif written and version.undone:
             store.commit([at], [*map(invert, version.undone), changes], mark)
+        elif self._gaps:
+            self._check_alone(self._head_or_none(step.header.version), step)
+
+    def _check_alone(self, existing: Header | None, step: Step) -> None:
+        """StateMismatch if another task of the same run made this version of other rows: one would undo the other."""
+        mine, theirs = (
+            str(metrics.get("origin", "")).rpartition(":")
+            for metrics in (step.header.metrics, {} if existing is None else existing.metrics)
+        )
+        if mine[0] and mine[0] == theirs[0] and mine[2] != theirs[2]:
+            raise StateMismatch(
+                f"{self.history.operator}: tasks {theirs[2]} and {mine[2]} both have rows of partition "
+                f"{self.history.partition}: with copartitioned=True a partition must be read by one task, so one topic, "
+                "and no minPartitions or maxRecordsPerPartition"
+            )
 
     # ---- reaching a version
 

@@ -116,8 +116,9 @@ class Step:
 class Run:
     """One partition's part of a batch: an open version, fed any number of times, committed at the end."""
 
-    def __init__(self, program: Program, partition: Partition, version: int) -> None:
+    def __init__(self, program: Program, partition: Partition, version: int, origin: str = "") -> None:
         self._program, self._partition, self._number = program, partition, version
+        self._origin = origin  # "run of the query:number of the task", where several tasks could meet in a partition
         self._resources = ExitStack()
 
     def __enter__(self) -> Run:
@@ -138,6 +139,8 @@ class Run:
         counts.ms["write"] = self._version.store_mark.write_ms  # of the batch before: this one's is not over yet
         reached = self._version.reached
         counts.operator["reached"] = [reached.how, reached.versions, round(reached.ms, 2)]
+        if self._origin:
+            counts.operator["origin"] = self._origin
         self._partition.commit(self._version, counts.as_json(self._version))
 
 

@@ -22,6 +22,7 @@ from headwater.pipeline.time.marks import Marker, mark_batches
 __all__ = ["copartitioned_task", "marking_task", "task"]
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+RUN_ID = "spark.jobGroup.id"  # Spark names a streaming query's jobs by its run
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -85,7 +86,7 @@ def _open_run(plan: Plan, where: _Where, number: int, resources: ExitStack) -> R
     if where.batch is None:
         return Step(plan.program, empty_state(plan.program))
     partition = plan.options.partition(where.query, number, plan.program)
-    return resources.enter_context(Run(plan.program, partition, where.batch))
+    return resources.enter_context(Run(plan.program, partition, where.batch, f"{where.run}:{where.task}"))
 
 
 def _marked_here(marker: Marker, rows: pa.Table) -> pa.Table:
@@ -103,6 +104,7 @@ class _Where:
     """Which task this is: of which query and batch (None outside of streaming)."""
 
     query: str
+    run: str  # a query that is started again is another run
     batch: int | None
     task: int
 
@@ -110,8 +112,8 @@ class _Where:
 def _here() -> _Where:
     context = TaskContext.get()
     assert context is not None
-    batch, query = context.getLocalProperty(BATCH_ID), context.getLocalProperty(QUERY_ID)
-    return _Where(query or "", None if batch is None else int(batch), context.partitionId())
+    batch, query, run = (context.getLocalProperty(name) for name in (BATCH_ID, QUERY_ID, RUN_ID))
+    return _Where(query or "", run or "", None if batch is None else int(batch), context.partitionId())
 
 
 def _tables(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
