@@ -6,7 +6,7 @@ altogether, all left rows of the key come or go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
@@ -25,7 +25,7 @@ from headwater.pipeline.changelogs.rows import (
     take,
     weights,
 )
-from headwater.pipeline.joins.columns import LEFT, RIGHT, key_pairs
+from headwater.pipeline.changelogs.sides import LEFT, RIGHT, On, key_pairs
 from headwater.pipeline.stateful.apply import stateful
 from headwater.pipeline.stateful.operator import Batch, Groups, Operator, Time, require
 from headwater.pipeline.stateful.plan import StatefulKeywords
@@ -35,7 +35,6 @@ from headwater.pipeline.stateful.state import State
 __all__ = ["Existence", "anti_join", "semi_join"]
 
 S = TypeVar("S")
-On = Sequence[str] | Mapping[str, str]
 
 
 def semi_join(left: S, right: S, on: On, **where: Unpack[StatefulKeywords]) -> S:

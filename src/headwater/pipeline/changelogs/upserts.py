@@ -28,7 +28,7 @@ from headwater.pipeline.stateful.keys import as_array
 from headwater.pipeline.stateful.operator import Batch, Groups, Operator, Time, require
 from headwater.pipeline.stateful.plan import StatefulKeywords
 from headwater.pipeline.stateful.schema import Column, TableSpec
-from headwater.pipeline.stateful.state import Rows, State
+from headwater.pipeline.stateful.state import EncodedKeys, Rows, State
 
 __all__ = ["FromUpserts", "ToUpserts", "from_upserts", "to_upserts"]
 
@@ -146,8 +146,6 @@ def _one_each(rows: Delta, of: Ints, count: int) -> tuple[pa.Table, np.ndarray]:
 
 
 def _some(groups: Groups, chosen: Ints) -> Groups:
-    from headwater.pipeline.stateful.state import EncodedKeys
-
     return Groups(EncodedKeys(take(groups.keys.columns, chosen)), np.arange(len(chosen)))
 
 

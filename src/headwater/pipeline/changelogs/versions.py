@@ -4,7 +4,7 @@ A version that comes late takes its place in the middle: the one before it ends 
 out is a function of the versions, not of the order in which they came; their ids too. (Type 1, only the newest row of a
 key, is `from_upserts(..., newest=...)`.)
 
-State: `versions`, see `headwater.pipeline.joins.history`.
+State: `versions`, see `headwater.pipeline.changelogs.history`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TypeVar, Unpack
 import numpy as np
 import pyarrow as pa
 
+from headwater.pipeline.changelogs.history import History, Versions, version_ids
 from headwater.pipeline.changelogs.rows import WEIGHTED, Delta, check_weight, identities, own_fields, summed, take
 from headwater.pipeline.errors import DefinitionError
-from headwater.pipeline.joins.history import History, Versions, version_ids
 from headwater.pipeline.stateful.apply import stateful
 from headwater.pipeline.stateful.operator import MAX_TIME, Batch, Operator, Time, group, require
 from headwater.pipeline.stateful.plan import StatefulKeywords

@@ -10,7 +10,7 @@ is known. Whether the table's topic or the events' is read first, faster, or aga
 the snapshot in the table's topic comes before the events because its times do. Where a compacted topic has lost old
 versions, `snapshot` names the time of the first complete state: earlier events see the table as it was then.
 
-    versions, stale    see `history`
+    versions, stale    see `headwater.pipeline.changelogs.history`
     waiting_left       events whose turn has not come yet (emit="close"), see `timed`
     events             (key, time, identity) -> how many, the event: those that can still be corrected
     due                (when, key, time, identity): when they are forgotten
@@ -18,7 +18,7 @@ versions, `snapshot` names the time of the first complete state: earlier events 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, Unpack
 
@@ -26,11 +26,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.pipeline.changelogs.history import NONE, History, Versions, version_ids
 from headwater.pipeline.changelogs.rows import COUNT, IDENTITY, Ints, check_weight, meet, null_keys, own_fields, take
+from headwater.pipeline.changelogs.sides import LEFT, RIGHT, On, key_pairs
 from headwater.pipeline.emission import CHANGE, CLOSE, CORRECT
 from headwater.pipeline.errors import BadOption, DefinitionError
-from headwater.pipeline.joins.columns import LEFT, RIGHT, Shape, key_pairs
-from headwater.pipeline.joins.history import NONE, History, Versions, version_ids
+from headwater.pipeline.joins.columns import Shape
 from headwater.pipeline.joins.speech import Said, Speech
 from headwater.pipeline.joins.timed import AT, Arrivals, Kept, Timed, alike, check_stream
 from headwater.pipeline.stateful.apply import stateful
@@ -46,7 +47,6 @@ __all__ = ["AsOf", "as_of", "stream_table"]
 
 S = TypeVar("S")
 Duration = str | float | timedelta
-On = Sequence[str] | Mapping[str, str]
 Mask = npt.NDArray[np.bool_]
 
 

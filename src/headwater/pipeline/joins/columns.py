@@ -5,31 +5,19 @@ Columns that both sides have would be told apart by nobody, so a join refuses th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headwater.pipeline.changelogs.rows import WEIGHTED, Ints, weighted
+from headwater.pipeline.changelogs.sides import LEFT, RIGHT
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn
 from headwater.pipeline.stateful.keys import as_array
 
-__all__ = ["LEFT", "RIGHT", "Shape", "key_pairs"]
+__all__ = ["Shape"]
 
-LEFT, RIGHT = "left", "right"
 _KEPT = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
-
-
-def key_pairs(on: Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
-    """The key's columns, left name to right name."""
-    if isinstance(on, str):
-        raise DefinitionError(
-            f"{where}: on is {on!r}; give a list of columns, or a mapping of left names to right ones"
-        )
-    found = dict(on) if isinstance(on, Mapping) else {name: name for name in on}
-    if not found:
-        raise DefinitionError(f"{where}: on names no column; rows meet by at least one")
-    return found
 
 
 @dataclass(frozen=True)

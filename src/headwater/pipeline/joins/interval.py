@@ -17,7 +17,7 @@ Rows that expire within the batch that brings them never touch the state: a back
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 
@@ -26,9 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.pipeline.changelogs.rows import COUNT, IDENTITY, Ints, meet, null_keys, own_fields, take
+from headwater.pipeline.changelogs.sides import LEFT, RIGHT, On, key_pairs
 from headwater.pipeline.emission import CLOSE, CORRECT
 from headwater.pipeline.errors import BadOption
-from headwater.pipeline.joins.columns import LEFT, RIGHT, Shape, key_pairs
+from headwater.pipeline.joins.columns import Shape
 from headwater.pipeline.joins.speech import Said, Speech
 from headwater.pipeline.joins.timed import AT, Arrivals, Kept, Timed, alike, check_stream, within
 from headwater.pipeline.stateful.apply import stateful
@@ -52,7 +53,7 @@ SIDES = (LEFT, RIGHT)
 def interval(
     left: S,
     right: S,
-    on: Sequence[str] | Mapping[str, str],
+    on: On,
     *,
     lower: Duration,
     upper: Duration,
@@ -82,9 +83,7 @@ class IntervalJoin(Operator):
 
     needs_time = True
 
-    def __init__(
-        self, on: Sequence[str] | Mapping[str, str], lower: Duration, upper: Duration, *, how: str, words: Speech
-    ) -> None:
+    def __init__(self, on: On, lower: Duration, upper: Duration, *, how: str, words: Speech) -> None:
         self._on = key_pairs(on, "interval")
         self.key = {LEFT: tuple(self._on), RIGHT: tuple(self._on.values())}
         self._lower, self._upper = _signed(lower, "lower"), _signed(upper, "upper")

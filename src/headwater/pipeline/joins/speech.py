@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.pipeline.changelogs.rows import WEIGHTED, Ids, Ints, take
+from headwater.pipeline.changelogs.sides import LEFT
 from headwater.pipeline.emission import APPEND, CHANGE, CHANGELOG, CLOSE, LATE, UPSERT, Emission
 from headwater.pipeline.errors import BadOption
-from headwater.pipeline.joins.columns import LEFT, Shape
+from headwater.pipeline.joins.columns import Shape
 from headwater.pipeline.joins.timed import Timed
 from headwater.pipeline.stateful.operator import group
 from headwater.pipeline.time.settings import TIME, TIMESTAMP

@@ -11,7 +11,7 @@ Cost: what the changed rows meet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
@@ -29,7 +29,8 @@ from headwater.pipeline.changelogs.rows import (
     pairs,
     take,
 )
-from headwater.pipeline.joins.columns import LEFT, RIGHT, Shape, key_pairs
+from headwater.pipeline.changelogs.sides import LEFT, RIGHT, On, key_pairs
+from headwater.pipeline.joins.columns import Shape
 from headwater.pipeline.stateful.apply import stateful
 from headwater.pipeline.stateful.operator import Batch, Operator, Time
 from headwater.pipeline.stateful.plan import StatefulKeywords
@@ -41,9 +42,7 @@ __all__ = ["TableJoin", "tables"]
 S = TypeVar("S")
 
 
-def tables(
-    left: S, right: S, on: Sequence[str] | Mapping[str, str], *, how: str = "inner", **where: Unpack[StatefulKeywords]
-) -> S:
+def tables(left: S, right: S, on: On, *, how: str = "inner", **where: Unpack[StatefulKeywords]) -> S:
     """The join of two changelogs as a changelog.
 
     `on`: the key columns' names, or {left name: right name}. `how`: "inner", "left", "right", "full".
@@ -57,7 +56,7 @@ def tables(
 class TableJoin(Operator):
     """See the module."""
 
-    def __init__(self, on: Sequence[str] | Mapping[str, str], *, how: str = "inner") -> None:
+    def __init__(self, on: On, *, how: str = "inner") -> None:
         self._on = key_pairs(on, "tables")
         self.key = {LEFT: tuple(self._on), RIGHT: tuple(self._on.values())}
         self._how = how
