@@ -162,7 +162,7 @@ class Partition:
         if mine[0] and mine[0] == theirs[0] and mine[2] != theirs[2]:
             raise StateMismatch(
                 f"{self.history.operator}: tasks {theirs[2]} and {mine[2]} both have rows of partition "
-                f"{self.history.partition}: with copartitioned=True a partition must be read by one task, so one topic, "
+                f"{self.history.partition}: copartitioned=True needs a partition to be read by one task, so one topic, "
                 "and no minPartitions or maxRecordsPerPartition"
             )
 
