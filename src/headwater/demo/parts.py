@@ -138,7 +138,8 @@ def _report(places: Places, kind: str, count: int) -> bool:
     try:
         board.poll(PROBE_TIMEOUT_S)
         said = board.all(time.time_ns() // 1_000_000)
-        return sum(part["kind"] == kind and part["state"] == "running" for part in said) >= count
+        running = [part for part in said if part["kind"] == kind and part["state"] == "running"]
+        return len(running) >= count
     finally:
         board.close()
 
