@@ -29,9 +29,14 @@ from histories.history import Operation, Outcome, Read, load
 
 TESTS = Path(__file__).resolve().parent.parent
 START_DEADLINE_S = 30
+STOP_DEADLINE_S = 90
 CLIENTS = ("sender", "sender", "transactor", "transactor", "transactor", "reader", "reader", "updater")
-SETTINGS = ("log.cleaner.backoff.ms=100", "group.initial.rebalance.delay.ms=0", "num.partitions=3")
-# Small, so that segments roll, are compacted and checkpointed all the time.
+# Small, so that segments roll, are compacted and checkpointed all the time, also those of the transaction coordinator.
+SETTINGS = (
+    "log.cleaner.backoff.ms=100",
+    "transaction.state.log.segment.bytes=20000",
+    "transaction.state.log.num.partitions=1",
+)
 TOPIC_SETTINGS = {"segment.bytes": "100000"}
 COMPACTED_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
 
@@ -109,7 +114,7 @@ def stop(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
         assert process.poll() is None, (folder / "clients.err").read_text()[-3000:]
         process.terminate()
     for process in processes:
-        process.wait(60)
+        process.wait(STOP_DEADLINE_S)
 
 
 def everything_read(bootstrap: str) -> Operation:
