@@ -44,7 +44,8 @@ def event_time(
     waited for without end: a producer that goes silent holds back results, but loses nothing. Needs `ticks`.
     `expect`: producers that are waited for although they have not spoken yet.
     `ticks`: merges processing time in, about once a second, so that time-outs fire when no rows come. A query with
-    ticks runs a batch a second (or as its trigger says) also when nothing comes.
+    ticks runs a batch a second (or as its trigger says) also when nothing comes. Ticks are rows that are null but for
+    `_tick`: the operator takes them out, so hand the stream to one before you do anything else with it.
     """
     engine = engine_of(df)
     schema = engine.schema(df)
