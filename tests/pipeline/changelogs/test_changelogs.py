@@ -114,6 +114,21 @@ def test_aggregates_take_rows_out_again_also_min_and_max() -> None:
     """)
 
 
+def test_whatever_aggregate_there_is_follows_rows_that_go() -> None:
+    test, sales = stream("shop string, item string, amount double, _weight int")
+    named = {
+        "dearest": aggregates.top("item", 2, by="amount"),
+        "kinds": aggregates.count_distinct("item"),
+        "middle": aggregates.median("amount"),
+    }
+    stats = changelogs.aggregate(sales, ["shop"], named)
+    test.feed(sales, "shop | item | amount\na | x | 1\na | y | 3\na | y | 8", _weight=1)
+    test.feed(sales, "shop | item | amount\na | y | 3", _weight=-1)
+    [row] = stats.table()
+    assert (row["dearest"], row["kinds"], row["middle"]) == (["y", "x"], 2, 4.5)
+    stats.assert_same_in_every_replay(5)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_first_n_of_each_key_as_rows_come_and_go(weighted: bool) -> None:
     test, bids = stream("item string, price double, at long" + (", _weight int" if weighted else ""))

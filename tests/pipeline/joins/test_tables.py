@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.pipeline import changelogs, joins
+from headwater.pipeline import aggregates, changelogs, joins
 from headwater.pipeline.errors import DefinitionError
 from headwater.testing.streams import Stream, StreamTest
 
@@ -71,6 +71,19 @@ def test_unfollowing_takes_them_out(timeline: Timeline) -> None:
     assert timeline.of("ann") == ["rain"]
     assert timeline.of("eve") == ["hello"]
     timeline.shown.assert_same_in_every_replay()
+
+
+def test_the_timeline_may_also_be_one_row_per_follower_with_a_list() -> None:
+    test = StreamTest()
+    posts = test.stream("at timestamp, sender string, text string, _weight int")
+    follows = test.stream("follower string, followee string, _weight int")
+    delivered = joins.tables(posts, follows, {"sender": "followee"})
+    lists = changelogs.aggregate(delivered, ["follower"], {"posts": aggregates.top("text", 10, by="at")})
+    test.feed(follows, "follower | followee\nann | bob\nann | cem", _weight=1)
+    test.feed(posts, "at | sender | text\n10:00 | bob | hello\n10:01 | cem | rain\n10:02 | bob | bye", _weight=1)
+    assert [row["posts"] for row in lists.table()] == [["bye", "rain", "hello"]]
+    test.feed(posts, "at | sender | text\n10:02 | bob | bye", _weight=-1)
+    assert [row["posts"] for row in lists.table()] == [["rain", "hello"]]
 
 
 def orders_of_customers(how: str) -> tuple[StreamTest, Stream, Stream, Stream]:
