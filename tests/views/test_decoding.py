@@ -43,6 +43,7 @@ def test_a_key_that_is_no_object_is_text_in_a_column_of_its_own() -> None:
 
 def test_rows_that_the_mapping_leaves_alone_keep_their_text() -> None:
     assert decode(decoder(), ({"id": 1}, {"id": 1})).raw
+    assert not decode(decoder(), (b"1", {"id": 1})).raw  # the column _key is not in the text
     assert not decode(decoder(select=["id"]), ({"id": 1}, {"id": 1})).raw
     assert not decode(decoder("weighted"), ({"id": 1}, {"id": 1, "_weight": 1})).raw
 

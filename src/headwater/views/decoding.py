@@ -89,7 +89,7 @@ class Decoder:
             return done
         if len(keys):
             self._slice(keys, values, 0, len(keys), done)
-        done.raw = done.raw and self._form == "flat"
+        done.raw = done.raw and self._form == "flat" and not self._keys.completed
         return done
 
     def _decode_lean(self, keys: Sequence[bytes | None], values: Sequence[bytes | None], done: Decoded) -> bool:

@@ -33,6 +33,7 @@ class KeyRule:
         self.columns: tuple[str, ...] = tuple(columns) or tuple(known)
         self._rename = rename
         self._read: Callable[[Mapping[str, Any]], Key] | None = key_of(self.columns) if self.columns else None
+        self.completed = False  # whether rows were given columns of the key that their records' values lack
         self._type: type = str  # of the scalar keys seen last: record keys spell numbers as text
 
     def of_rows(self, record_keys: Sequence[bytes | None], rows: Sequence[Row]) -> list[Key]:
@@ -40,7 +41,7 @@ class KeyRule:
         if self.given:
             return self._of_columns(rows)
         keys = self._of_records(record_keys)
-        _complete(rows, keys, self.columns)
+        self.completed = _complete(rows, keys, self.columns) or self.completed
         return keys
 
     def of_structs(self, rows: Sequence[Any]) -> list[Key]:
@@ -153,13 +154,10 @@ def _texts_equal(record_keys: Sequence[bytes | None], keys: Sequence[Key]) -> bo
         return False
 
 
-def _complete(rows: Sequence[Row], keys: Sequence[Key], columns: Sequence[str]) -> None:
-    if len(columns) == 1:
-        name = columns[0]
-        for row, key in zip(rows, keys, strict=True):
-            if name not in row:
-                row[name] = key
-        return
-    for row, key in zip(rows, keys, strict=True):
-        for name, part in zip(columns, key, strict=True):
+def _complete(rows: Sequence[Row], keys: Sequence[Key], columns: Sequence[str]) -> bool:
+    """Give rows the columns of the key that they lack; whether any did."""
+    lacking = [(row, key) for row, key in zip(rows, keys, strict=True) if any(name not in row for name in columns)]
+    for row, key in lacking:
+        for name, part in zip(columns, key if isinstance(key, tuple) else (key,), strict=True):
             row.setdefault(name, part)
+    return bool(lacking)
