@@ -25,8 +25,11 @@ from tests.pipeline.windows.feeding import (
 
 from headwater.pipeline import aggregates as agg
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn, WrongType
+from headwater.pipeline.time import event_time, processing_time
+from headwater.pipeline.windows import tumbling as tumble
 from headwater.pipeline.windows.definition import Words
 from headwater.pipeline.windows.fixed import FixedWindows
+from headwater.testing.streams import StreamTest
 
 SUMS = {"n": agg.count(), "total": agg.sum("amount")}
 MINUTE = timedelta(minutes=1)
@@ -223,20 +226,23 @@ def test_a_changelog_as_input_takes_rows_back() -> None:
 
 
 def test_the_false_spike_of_a_backlog_is_there_by_processing_time_and_not_by_event_time() -> None:
-    """A consumer is down from 10:01 to 10:03 and then works off the backlog; ten events a second came all along."""
-    happened = [clock("10:00") + timedelta(seconds=second / 10) for second in range(3000)]
-    outage = (clock("10:01"), clock("10:03"))
-    processed = [at if not outage[0] <= at < outage[1] else outage[1] + timedelta(seconds=5) for at in happened]
-    by_processing = [n for *_, n, _ in shown(_per_minute(processed))]
-    by_event = [n for *_, n, _ in shown(_per_minute(happened))]
-    assert by_event == [600] * 5
-    assert by_processing == [600, 1800, 600]  # nothing for two minutes, then three times the rate
-
-
-def _per_minute(times: list[datetime]) -> pa.Table:
-    feed = Feed(tumbling(), COLUMNS)
-    out = feed.batches([event(at) for at in sorted(times)], [100] * 40)
-    return pa.concat_tables([out, feed.batch([event(LAST)])])
+    """One request a second, read every ten; the consumer is down from 10:01 to 10:03 and then works off the backlog."""
+    test = StreamTest()
+    requests = test.stream("at timestamp, user string")
+    by_processing = tumble(processing_time(requests), "1 minute", aggregates={"n": agg.count()})
+    by_event = tumble(event_time(requests, "at"), "1 minute", aggregates={"n": agg.count()})
+    start = clock("10:00")
+    for second in range(0, 300, 10):
+        reads_at = second + 9 if not 60 <= second < 180 else 180
+        with test.batch():
+            test.tick(start + timedelta(seconds=reads_at))
+            test.feed(requests, [{"at": start + timedelta(seconds=one)} for one in range(second, second + 10)])
+    test.tick(clock("10:10"))
+    test.feed(requests, [{"at": clock("11:00")}])
+    per_minute = [(row["window_start"].minute, row["n"]) for row in by_event.rows()]
+    assert per_minute == [(0, 60), (1, 60), (2, 60), (3, 60), (4, 60)]
+    per_minute = [(row["window_start"].minute, row["n"]) for row in by_processing.rows()]
+    assert per_minute == [(0, 60), (3, 180), (4, 60)]  # nothing for two minutes, then three times the rate
 
 
 def expected(rows: list[Row], size: timedelta, hop: timedelta) -> dict[tuple[str, datetime], tuple[int, float]]:

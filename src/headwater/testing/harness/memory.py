@@ -17,7 +17,7 @@ from headwater.pipeline.stateful.operator import MIN_TIME, ONLY
 from headwater.pipeline.stateful.partition import evolve
 from headwater.pipeline.stateful.schema import Column
 from headwater.pipeline.stateful.state import State
-from headwater.pipeline.stateful.task import Program, Step, whole
+from headwater.pipeline.stateful.task import Program, Step
 from headwater.pipeline.time.marks import Marker
 from headwater.pipeline.time.settings import NO_BEFORE, PRODUCER, TARGET, TICK, TIME, TIME_COLUMNS, TIMESTAMP
 from headwater.testing.harness.nodes import Applied, Corrected, Node, Source, Timed, schema_of
@@ -67,7 +67,7 @@ class MemoryRun:
             side: self._table(one, fed, tick, done).select(list(node.plan.columns[side]))
             for side, one in node.inputs.items()
         }
-        return whole(self._stepped(node, union(inputs)))
+        return pa.concat_tables(self._stepped(node, union(inputs)))  # a chunk for each partition: see `_marked`
 
     def _stepped(self, node: Applied, rows: pa.Table) -> list[pa.Table]:
         program = node.plan.program
@@ -138,13 +138,22 @@ def _parts(node: Applied, rows: pa.Table) -> list[tuple[int, pa.Table]]:
     program, count = node.plan.program, node.plan.options.partitions
     targets = None
     if program.time is not None:
-        marker = Marker(program.time, rows.schema)
-        rows = pa.concat_tables([marker.rows(rows), marker.punctuation(count), marker.ticks(rows, count)])
+        rows = _marked(program, rows, count)
         targets = rows[TARGET].to_numpy()
     routes = np.array([zlib.crc32(key) % count for key in _keys(program, rows)], dtype=np.int64)
     if targets is not None:
         routes = np.where(np.isnan(targets), routes, np.nan_to_num(targets)).astype(np.int64)
     return [(number, rows.filter(pa.array(routes == number))) for number in range(count)]
+
+
+def _marked(program: Program, rows: pa.Table, count: int) -> pa.Table:
+    """Stage one of time: each chunk is a task of its own, as the partitions of the operator in front are on Spark."""
+    assert program.time is not None
+    parts = []
+    for task in [pa.Table.from_batches([batch]) for batch in rows.to_batches()] or [rows]:
+        marker = Marker(program.time, rows.schema)
+        parts += [marker.rows(task), marker.punctuation(count), marker.ticks(task, count)]
+    return pa.concat_tables(parts)
 
 
 def _own_partitions(node: Applied, rows: pa.Table) -> list[tuple[int, pa.Table]]:
