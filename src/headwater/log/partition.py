@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from headwater.errors import Corrupted
 from headwater.filesystem import Buffer
 from headwater.log import lookups, rewriting, truncation
 from headwater.log.aborted import AbortedTransaction
@@ -45,8 +44,6 @@ from headwater.wire.batches import BatchHeader, Marker, encode_marker
 from headwater.wire.errors import ErrorCode
 
 __all__ = ["AppendRefused", "Appended", "Name", "OffsetOutOfRange", "Opened", "PartitionLog", "Slice"]
-
-DAMAGE_TOLD_MAX = 100  # places of one log that are reported one by one
 
 _log = logging.getLogger("headwater.log")
 
@@ -109,7 +106,7 @@ class PartitionLog:
         self._start = opened.log_start
         self.end = opened.log_end  # moved by `appending`
         self.watermark = opened.log_end
-        self._told: set[tuple[str, int]] = set()  # damage that has been reported
+        self.told: set[tuple[str, int]] = set()  # damage that has been reported
         self._now_ms = context.clock.now_ms
         self.pwritev = context.filesystem.pwritev
 
@@ -232,18 +229,7 @@ class PartitionLog:
         At most `max_bytes`, except that `at_least_one` lets the first batch exceed it. OffsetOutOfRange outside the
         log; Corrupted when the bytes there are not what was written.
         """
-        try:
-            return read_slice(self, offset, max_bytes, committed, at_least_one)
-        except Corrupted as damage:
-            self._tell(damage)
-            raise
-
-    def _tell(self, damage: Corrupted) -> None:
-        """Once for each place: whoever runs the broker must know where, and a client may ask again and again."""
-        place = damage.path, damage.position
-        if place not in self._told and len(self._told) < DAMAGE_TOLD_MAX:
-            self._told.add(place)
-            _log.error("%s; nothing of it is served; `headwater verify` says what else is damaged", damage)
+        return read_slice(self, offset, max_bytes, committed, at_least_one)
 
     def batches(self, offset: int | None = None) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Every batch from the one with `offset` (default: all) to the log end, verified; for replay at start."""

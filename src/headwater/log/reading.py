@@ -4,6 +4,7 @@ written.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["read_slice"]
 
+DAMAGE_TOLD_MAX = 100  # places of one log that are reported one by one
+
+_log = logging.getLogger("headwater.log")
+
 
 def read_slice(log: PartitionLog, offset: int, max_bytes: int, committed: bool, at_least_one: bool) -> Slice:
     start, watermark = log.log_start_offset, log.high_watermark
@@ -25,10 +30,22 @@ def read_slice(log: PartitionLog, offset: int, max_bytes: int, committed: bool, 
     if not start <= offset <= log.log_end_offset:
         raise OffsetOutOfRange(offset, start, log.log_end_offset)
     limit = stable if committed else watermark
-    number, base, position, stop = _region(log, offset, limit, max_bytes, at_least_one)
+    try:
+        number, base, position, stop = _region(log, offset, limit, max_bytes, at_least_one)
+    except Corrupted as damage:
+        _tell(log, damage)
+        raise
     region = FileRegion(log.segments[number].file, position, stop - position)
     aborted = _aborted(log, number, base, stop, limit) if committed and stop > position else ()
     return Slice(region, base, watermark, stable, start, aborted)
+
+
+def _tell(log: PartitionLog, damage: Corrupted) -> None:
+    """Once for each place: whoever runs the broker must know where, and a client may ask again and again."""
+    place = damage.path, damage.position
+    if place not in log.told and len(log.told) < DAMAGE_TOLD_MAX:
+        log.told.add(place)
+        _log.error("%s; nothing of it is served; `headwater verify` says what else is damaged", damage)
 
 
 def _region(
