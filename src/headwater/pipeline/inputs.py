@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.pipeline.errors import CheckpointConflict
+from headwater.pipeline.stateful.files import files_at
 from headwater.positions import Position
 
 __all__ = ["BatchInput", "read_batch_input"]
@@ -40,19 +43,20 @@ class BatchInput:
         return cls(Position.of(ends), digest)
 
 
-def read_batch_input(checkpoint: str, batch: int) -> BatchInput:
-    """The offset log's entry of `batch`, from any filesystem that fsspec reaches."""
-    import fsspec
-
-    path = f"{_for_fsspec(checkpoint).rstrip('/')}/offsets/{batch}"
+def read_batch_input(checkpoint: str, batch: int, storage_options: Mapping[str, Any] | None = None) -> BatchInput:
+    """The offset log's entry of `batch`, from any filesystem that operators keep their state on."""
+    name = f"offsets/{batch}"
     try:
-        with fsspec.open(path, "rt") as file:
-            return BatchInput.parse(file.read())
+        found, why = files_at(checkpoint.rstrip("/"), storage_options).read(name), "it is not there"
     except (OSError, ImportError, ValueError) as error:
+        found, why = None, str(error)
+    if found is None:
         raise CheckpointConflict(
-            f"cannot read the offset log of batch {batch} at {path}: {error}. The sink's tasks read it to say which "
-            "input their output covers: give a checkpoint location that every executor reaches under that name"
-        ) from error
+            f"cannot read the offset log of batch {batch} at {checkpoint.rstrip('/')}/{name}: {why}. The sink's tasks "
+            "read it to say which input their output covers: give a checkpoint location that every executor reaches "
+            "under that name (and storage_options, where it needs any)"
+        )
+    return BatchInput.parse(found.decode())
 
 
 def _kafka_offsets(line: str) -> dict[str, dict[int, int]]:
@@ -70,11 +74,3 @@ def _kafka_offsets(line: str) -> dict[str, dict[int, int]]:
         }
     except (TypeError, ValueError):
         return {}
-
-
-def _for_fsspec(location: str) -> str:
-    """Hadoop's names for S3 are `s3a` and `s3n`."""
-    for scheme in ("s3a://", "s3n://"):
-        if location.startswith(scheme):
-            return "s3://" + location.removeprefix(scheme)
-    return location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location

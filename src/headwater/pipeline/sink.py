@@ -2,7 +2,8 @@
 
 Options: `bootstrap`, `query` (the name that fences and skips by; it outlives restarts), `writers` (how many tasks the
 DataFrame has: `df.repartition(n, ...)`; fixed, so that a batch cut short is completed by the same tasks), `topic`
-(unless the rows have a column `topic`), `checkpointLocation`, and librdkafka's own as `kafka.<name>`.
+(unless the rows have a column `topic`), `checkpointLocation`, librdkafka's own as `kafka.<name>`, and those of the
+checkpoint's file system as `storage.<name>`.
 `headwater.pipeline.write_topic` sets all of them.
 
 Columns: `value` (binary or string; null is a tombstone), and optionally `key`, `topic`, `partition` (int), `timestamp`,
@@ -15,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["HeadwaterSink", "SinkOptions", "TaskWritten"]
 
 _KAFKA_PREFIX = "kafka."
+_STORAGE_PREFIX = "storage."
 _WRITERS_MAX = 10_000  # tasks of one query: each is a transactional id and a partition of the coverage topic
 
 
@@ -47,6 +49,7 @@ class SinkOptions:
     writers: int
     checkpoint: str
     topic: str | None
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -59,13 +62,13 @@ class SinkOptions:
             raise BadOption(
                 f'format("headwater"): option {missing[0]!r} is missing; write_topic(df, ...) sets all that are needed'
             )
-        extra = {n.removeprefix(_KAFKA_PREFIX): v for n, v in given.items() if n.startswith(_KAFKA_PREFIX)}
         return cls(
-            Connection(given["bootstrap"], extra),
+            Connection(given["bootstrap"], _prefixed(given, _KAFKA_PREFIX)),
             given["query"],
             _number_of_writers(given["writers"]),
             given["checkpointlocation"],
             given.get("topic"),
+            _prefixed(given, _STORAGE_PREFIX),
         )
 
 
@@ -113,7 +116,7 @@ def write_task(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> TaskWrit
     context = TaskContext.get()
     assert context is not None
     batch = int(_property(context, "streaming.sql.batchId"))
-    read = read_batch_input(options.checkpoint, batch)
+    read = read_batch_input(options.checkpoint, batch, options.storage_options)
     attempt = Attempt(
         query=options.query,
         query_id=_property(context, "sql.streaming.queryId"),
@@ -144,6 +147,10 @@ def write_task(options: SinkOptions, rows: Iterator[pa.RecordBatch]) -> TaskWrit
     done.outputs = transaction.commit()
     done.commit_ms = _ms_since(start)
     return done
+
+
+def _prefixed(given: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
 
 
 def _check_task_number(attempt: Attempt) -> None:

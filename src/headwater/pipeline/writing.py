@@ -69,6 +69,7 @@ def write_topic(
     trigger: Mapping[str, Any] | None = None,
     output_mode: str = "append",
     realtime: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
     """Start a query that writes `df` to `topic` (or to the topics in its column `topic`), exactly once.
 
@@ -76,6 +77,7 @@ def write_topic(
     `split_bad` put aside: they go to the dead-letter topics of where they came from, in the same transactions.
     `query` names the query, its consumer group and its fencing: one name, one checkpoint. `writers`: how many tasks
     write. `trigger` is what `DataStreamWriter.trigger` takes. `realtime`: the length of Real-time Mode's batches.
+    `storage_options`: of the checkpoint's file system, as operators take them.
     """
     where = f"write_topic({topic or 'by column'!r})"
     check_outgoing(df.schema, topic, where)
@@ -96,7 +98,7 @@ def write_topic(
     if bad is not None:  # one more task, the last, for dead letters that the rows cannot carry
         tasks, rows = tasks + 1, _with_bad(rows, bad.repartition(1), where)
     ensure_coverage_topic(log, tasks)
-    options = SinkOptions(log, query, tasks, checkpoint, topic)
+    options = SinkOptions(log, query, tasks, checkpoint, topic, storage_options or {})
     written = rows.mapInArrow(_writing(options), _METRICS_SCHEMA).observe(METRICS, *_metrics())
     # the rows are written by then; what is left for Spark's sink is to have pulled them
     writer = written.writeStream.format("noop").queryName(query).outputMode(output_mode)

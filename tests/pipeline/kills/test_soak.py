@@ -32,7 +32,6 @@ def test_a_hundred_kills_of_the_driver_against_our_broker(bootstrap: str, unique
     hundred_kills(bootstrap, unique, tmp_path)
 
 
-@pytest.mark.interop
 def test_a_hundred_kills_of_the_driver_against_kafka(unique: str, tmp_path: Path) -> None:
     with kafka_peer({"num.partitions": "2"}) as kafka:
         hundred_kills(kafka.bootstrap_servers, unique, tmp_path)
