@@ -34,6 +34,15 @@ def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
+@pytest.fixture(scope="session")
+def postgres_dsn() -> Iterator[str]:
+    """A PostgreSQL that the documents' examples may use."""
+    from headwater.testing.postgres import PostgresServer
+
+    with PostgresServer() as server:
+        yield server.dsn
+
+
 @pytest.fixture
 def unique() -> str:
     """A suffix that no other test, nor another run against the same broker, uses."""

@@ -20,6 +20,7 @@ import psycopg
 from bench.broker.servers import Server
 from bench.broker.servers import headwater as log_server
 from bench.capture.peers import Measured, debezium, headwater, started_debezium, started_headwater
+from bench.capture.triggers import triggers
 from bench.report import Bar, resident_mib
 from headwater.client import Connection
 from headwater.testing.postgres import PostgresServer
@@ -243,10 +244,13 @@ PARTS: dict[str, Callable[[Bench], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.capture", description=__doc__)
-    parser.add_argument("--only", choices=list(PARTS), action="append", help="a part; repeatable")
+    parser.add_argument("--only", choices=[*PARTS, "triggers"], action="append", help="a part; repeatable")
     parser.add_argument("--rows", type=int, default=500_000, help="how many rows")
     given = parser.parse_args()
-    for name in given.only or PARTS:
+    for name in given.only or [*PARTS, "triggers"]:
+        if name == "triggers":
+            triggers()
+            continue
         with PostgresServer(settings={"max_wal_size": "8GB"}) as postgres, log_server() as log:
             PARTS[name](Bench(postgres, log, given.rows))
 

@@ -157,6 +157,7 @@ class Workload(threading.Thread):
 
     def _ddl(self, connection: psycopg.Connection[Any]) -> None:
         """Every column has a new name: one that is dropped and made again has other values, which no event says."""
+        connection.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
         extra = connection.execute(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = 'items'::regclass AND attname LIKE 'extra%'"
             " AND NOT attisdropped"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.capture.envelope import Envelope, row_template
 from headwater.capture.pg_catalog import TableDetails
 from headwater.capture.pg_types import TypeInfo, codec_of
-from headwater.capture.pgoutput import UNCHANGED, Relation, Tuple
+from headwater.capture.pgoutput import NULL, TEXT, UNCHANGED, Relation, Tuple, read_tuple
 from headwater.capture.schema import Codec, Column, Convert, TableVersion, json_string, with_rule
 from headwater.capture.settings import Settings, matches
 from headwater.errors import InvariantViolated
 
 __all__ = ["TablePlan", "plan_for"]
+
+_U32 = struct.Struct(">I").unpack_from
 
 _CONSTANT = re.compile(r"(?:'((?:[^']|'')*)'::.*|(-?\d+(?:\.\d+)?)|(true|false))")
 
@@ -36,6 +39,30 @@ class TablePlan:
     key: bytes  # template with one slot per key column
     key_indexes: tuple[int, ...]
     shown_key_indexes: tuple[int, ...]  # in the order of the key record
+
+    def inserted(self, data: bytes, at: int) -> list[bytes]:
+        """`fragments` of the tuple at this place, read and converted in one pass: most rows come this way."""
+        if data[at] << 8 | data[at + 1] != len(self.converters):
+            return self.fragments(read_tuple(data, at)[0])  # which says what is wrong
+        start = at
+        at += 2
+        out: list[bytes] = []
+        append = out.append
+        try:
+            for convert in self.converters:
+                if data[at] == TEXT:
+                    end = at + 5 + _U32(data, at + 1)[0]
+                    value = data[at + 5 : end]
+                    append(value if convert is None else convert(value))
+                    at = end
+                elif data[at] == NULL:
+                    append(b"null")
+                    at += 1
+                else:
+                    return self.fragments(read_tuple(data, start)[0])
+        except (ValueError, IndexError, OverflowError, struct.error):
+            return self.fragments(read_tuple(data, start)[0])
+        return out
 
     def fragments(self, values: Tuple) -> list[bytes]:
         """Each value as JSON."""

@@ -81,8 +81,8 @@ class RowWriter:
         self._templates.clear()
         self._counts.clear()
 
-    def row(self, lsn: int, data: bytes, at: int) -> None:
-        """One insert, update or delete."""
+    def row(self, lsn: int, kind: int, data: bytes, at: int) -> None:
+        """One insert, update or delete, whose body begins at this place."""
         self.index += 1
         oid = _U32(data, at)[0]
         found = self._templates.get(oid) or self._template(oid)
@@ -90,20 +90,20 @@ class RowWriter:
             return
         plan, template = found
         if self.touched and oid in self.touched:
-            self._touch(plan, data, at)
+            self._touch(plan, kind, data, at)
         if self.index <= self.skip:
             self._count(plan)
             return
         if plan.is_outbox or plan.is_signal:
-            self._inserted(plan, lsn, data, at)
-        elif data[0] == _INSERT:
-            fragments = plan.fragments(read_tuple(data, at + 5)[0])
+            self._inserted(plan, lsn, kind, data, at)
+        elif kind == _INSERT:
+            fragments = plan.inserted(data, at + 5)
             row = plan.row % tuple(fragments)
             if not self._flat:
                 row = template % (NULL, row, lsn, lsn, self._count(plan), b"c")
             self.records.append((plan.topic, plan.key_of(fragments), row, None))
         else:
-            self._change(plan, template, lsn, read_row(data, at))
+            self._change(plan, template, lsn, read_row(data, at, kind))
 
     def _change(self, plan: TablePlan, template: bytes, lsn: int, change: RowChange) -> None:
         old, new = change.old, change.new
@@ -145,16 +145,16 @@ class RowWriter:
             new = self._reselect(plan, new)
         return new
 
-    def _touch(self, plan: TablePlan, data: bytes, at: int) -> None:
+    def _touch(self, plan: TablePlan, kind: int, data: bytes, at: int) -> None:
         note = self.touched[plan.relation.oid]
-        change = read_row(data, at)
+        change = read_row(data, at, kind)
         for values in (change.old, change.new):
             if values is not None:
                 note(plan.relation.oid, plan.key_of(plan.fragments(values)))
 
-    def _inserted(self, plan: TablePlan, lsn: int, data: bytes, at: int) -> None:
+    def _inserted(self, plan: TablePlan, lsn: int, kind: int, data: bytes, at: int) -> None:
         """A row of an outbox or of the signal table: only its insert means something."""
-        if data[0] != _INSERT:
+        if kind != _INSERT:
             return
         values = read_tuple(data, at + 5)[0]
         names = (column.name for column in plan.relation.columns)
@@ -200,14 +200,9 @@ class RowWriter:
         now = time.time_ns()
         prefix = json_string(message.prefix.encode())
         source = self._source("", "", b"false") % (lsn, lsn)
-        value = b'{"op":"m","ts_ms":%d,"ts_us":%d,"ts_ns":%d,"source":%b,"message":{"prefix":%b,"content":"%b"}}' % (
-            now // 1_000_000,
-            now // 1000,
-            now,
-            source,
-            prefix,
-            base64.b64encode(message.content),
-        )
+        times = b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d' % (now // 1_000_000, now // 1000, now)
+        content = b'{"prefix":%b,"content":"%b"}' % (prefix, base64.b64encode(message.content))
+        value = b'{"op":"m",%b,"source":%b,"transaction":null,"message":%b}' % (times, source, content)
         topic = f"{self._settings.topic_prefix}.message"
         self.add_topic(topic, compacted=False)
         self.records.append((topic, b'{"prefix":%b}' % prefix, value, None))

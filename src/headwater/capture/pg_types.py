@@ -118,9 +118,10 @@ def _special(text: bytes) -> bool:
 
 
 def _fixed_decimal(scale: int, text: bytes) -> bytes:
-    if _special(text):
-        return b"null"  # this encoding has no place for them; `decimals="string"` keeps them
-    number = int(text.replace(b".", b""))
+    try:
+        number = int(text.replace(b".", b""))
+    except ValueError:
+        return b"null"  # infinite or no number: this encoding has no place for them, `decimals="string"` keeps them
     return base64_string(two_complement(number if scale >= 0 else number // 10**-scale))
 
 

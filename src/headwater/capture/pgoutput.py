@@ -40,6 +40,8 @@ from typing import Final
 from headwater.errors import BadInput
 
 __all__ = [
+    "NULL",
+    "TEXT",
     "UNCHANGED",
     "Begin",
     "BeginPrepare",
@@ -87,7 +89,7 @@ _TWO_U32 = Struct(">II").unpack_from
 _MESSAGE = Struct(">BQ").unpack_from
 _COLUMN = Struct(">Ii").unpack_from
 
-_NULL, _TEXT, _UNCHANGED = b"n"[0], b"t"[0], b"u"[0]
+NULL, TEXT, _UNCHANGED = b"n"[0], b"t"[0], b"u"[0]  # what a value of a tuple is
 _NEW, _KEY, _OLD = b"N"[0], b"K"[0], b"O"[0]
 
 
@@ -280,9 +282,9 @@ def rollback_prepared(data: bytes) -> RollbackPrepared:
     return RollbackPrepared(prepare_end, end, xid, _string(data, 38)[0])
 
 
-def read_row(data: bytes, at: int = 1) -> RowChange:
-    """Any of Insert, Update and Delete."""
-    kind = chr(data[0])
+def read_row(data: bytes, at: int = 1, message: int | None = None) -> RowChange:
+    """Any of Insert, Update and Delete, whose body is at this place; `message` is its type byte, if not the first."""
+    kind = chr(data[0] if message is None else message)
     oid = _U32(data, at)[0]
     at += 4
     old: Tuple | None = None
@@ -304,11 +306,11 @@ def read_tuple(data: bytes, at: int) -> tuple[Tuple, int]:
     at += 2
     for _ in range(count):
         kind = data[at]
-        if kind == _TEXT:
+        if kind == TEXT:
             start = at + 5
             at = start + _U32(data, at + 1)[0]
             append(data[start:at])
-        elif kind == _NULL:
+        elif kind == NULL:
             append(None)
             at += 1
         elif kind == _UNCHANGED:

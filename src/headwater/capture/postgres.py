@@ -37,6 +37,7 @@ BATCH_EVENTS_MAX = 5_000  # records handed over together: small enough that read
 BATCH_BYTES_MAX = 8 << 20  # of frames read for one batch
 IDLE_ADVANCE_S = 10.0  # how often an idle database's slot advances
 STATUS_INTERVAL_S = 1.0  # how often the server hears from us: far below its wal_sender_timeout of 60 s
+FRAME_HEAD = 25  # bytes before a message: type, start, end, time
 SKIP_ALL = 1 << 62  # more events than a transaction can have
 
 _log = logging.getLogger("headwater.capture")
@@ -158,21 +159,28 @@ class PostgresSource:
             whole.confirm = self._confirmed
             whole.state = {"position": self._place.to_state(), **tables.take_state(), **whole.state}
             return whole
+        self._fill(stream, timeout_s)
+        self._keep_in_touch()
+        return self._batch()
+
+    def _fill(self, stream: ReplicationStream, timeout_s: float) -> None:
+        """Take frames until there is enough for a batch, or no more have arrived."""
         waited, size = False, 0
-        records = self._writer.records
+        records, assembler, writer = self._writer.records, self._assembler, self._writer
         while len(records) < BATCH_EVENTS_MAX and size < BATCH_BYTES_MAX:
             if self._steps is not None:
                 size += self._next_step(self._steps)
             elif (frame := self._next_frame(stream)) is not None:
                 size += len(frame)
-                self._frame(frame)
+                if assembler.direct is not None and frame[0] == _DATA and (kind := frame[FRAME_HEAD]) in _ROW_CHANGES:
+                    writer.row(_U64(frame, 1)[0], kind, frame, FRAME_HEAD + 1)
+                else:
+                    self._frame(frame)
             elif records or waited:
                 break
             else:
                 stream.wait(timeout_s)
                 waited = True
-        self._keep_in_touch()
-        return self._batch()
 
     def _next_frame(self, stream: ReplicationStream) -> bytes | None:
         try:
@@ -187,12 +195,7 @@ class PostgresSource:
 
     def _frame(self, frame: bytes) -> None:
         if frame[0] == _DATA:
-            lsn = _U64(frame, 1)[0]
-            data = frame[25:]
-            if data[0] in _ROW_CHANGES and self._assembler.direct is not None:
-                self._writer.row(lsn, data, 1)
-            else:
-                self._steps = self._assembler.feed(lsn, data)
+            self._steps = self._assembler.feed(_U64(frame, 1)[0], frame[FRAME_HEAD:])
             return
         end_lsn, _, reply = _KEEPALIVE(frame, 1)
         self._received_lsn = max(self._received_lsn, end_lsn)
@@ -248,7 +251,7 @@ class PostgresSource:
     def _row(self, row: Row) -> None:
         kind = chr(row.data[0])
         if kind in "IUD":
-            self._writer.row(row.lsn, row.data, row.at)
+            self._writer.row(row.lsn, row.data[0], row.data, row.at)
         elif kind == "R":
             self._relation(row)
         elif kind == "T":

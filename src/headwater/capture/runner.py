@@ -160,6 +160,8 @@ class Runner:
                 last = batch
                 full = count >= COMMIT_RECORDS_MAX or time.monotonic() - started > COMMIT_INTERVAL_S_MAX
                 batch = reader.next_of_group() if batch.more else None if full else reader.waiting()
+            if (beat := heartbeats.due(time.monotonic())) is not None:
+                publisher.publish(beat)
             publisher.commit()
             self.state.update(state)
             self.events += count

@@ -6,10 +6,10 @@ a JSON fragment; `None` as converter means that the text is JSON already (intege
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,4 +118,4 @@ def _truncate(rule: Truncate) -> Convert:
 
 
 def base64_string(data: bytes) -> bytes:
-    return b'"' + base64.b64encode(data) + b'"'
+    return b'"' + b2a_base64(data, newline=False) + b'"'
