@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class KafkaPeer:
     port: int
     process: subprocess.Popen[bytes]
     data: Path
+    started: float  # time.monotonic() when the broker's process was
 
     @property
     def bootstrap_servers(self) -> str:
@@ -118,7 +120,7 @@ def kafka_peer(settings: Mapping[str, str] | None = None, *, directory: Path | N
         properties = Path(folder) / "server.properties"
         lines = {
             **_SETTINGS,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.quorum.voters": f"{(settings or {}).get('node.id', '1')}@127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "log.dirs": str(data),
@@ -126,6 +128,7 @@ def kafka_peer(settings: Mapping[str, str] | None = None, *, directory: Path | N
         }
         properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         run_tool("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(properties))
+        started = time.monotonic()
         process = subprocess.Popen(
             ["java", *JVM, *QUIET, "-cp", classpath(), "kafka.Kafka", str(properties)],
             stdout=subprocess.DEVNULL,
@@ -133,7 +136,7 @@ def kafka_peer(settings: Mapping[str, str] | None = None, *, directory: Path | N
         )
         try:
             wait_for_port(port, process)
-            yield KafkaPeer(port, process, data)
+            yield KafkaPeer(port, process, data, started)
         finally:
             process.terminate()
             try:

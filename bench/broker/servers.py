@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ class Server:
     name: str
     port: int
     process: subprocess.Popen[bytes]
+    started: float  # time.monotonic() when the process was
 
     @property
     def bootstrap(self) -> str:
@@ -33,7 +35,8 @@ class Server:
 
 
 def start_headwater(data: Path, port: int, settings: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    options = [word for setting in settings for word in ("--set", setting)]
+    told = f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}"  # as the peer is told
+    options = [word for setting in (told, *settings) for word in ("--set", setting)]
     command = [
         sys.executable,
         "-m",
@@ -50,11 +53,11 @@ def start_headwater(data: Path, port: int, settings: Sequence[str] = ()) -> subp
 @contextmanager
 def headwater(settings: Sequence[str] = ()) -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
-        port = free_port()
+        port, started = free_port(), time.monotonic()
         process = start_headwater(Path(folder), port, settings)
         try:
             wait_for_port(port, process)
-            yield Server("headwater", port, process)
+            yield Server("headwater", port, process, started)
         finally:
             process.terminate()
             process.wait(30)
@@ -63,4 +66,4 @@ def headwater(settings: Sequence[str] = ()) -> Iterator[Server]:
 @contextmanager
 def kafka(settings: Sequence[str] = ()) -> Iterator[Server]:
     with kafka_peer(dict(setting.split("=", 1) for setting in settings)) as peer:
-        yield Server("kafka", peer.port, peer.process)
+        yield Server("kafka", peer.port, peer.process, peer.started)

@@ -28,6 +28,7 @@ from headwater.wire.messages.alter_client_quotas import (
 from headwater.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headwater.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from headwater.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from headwater.wire.messages.describe_quorum import DescribeQuorumRequest, WantedPartition, WantedTopic
 from headwater.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 
 from .clients import DEADLINE_S, create_topic, producer, read_everything, send, values
@@ -268,3 +269,12 @@ def test_kafka_pythons_admin_client_works(bootstrap: str, unique: str) -> None:
         assert f"kp-{unique}" not in client.list_topics()
     finally:
         client.close()
+
+
+def test_the_metadata_quorum_is_this_broker(bootstrap: str, raw: RawClient) -> None:
+    wanted = WantedTopic(topic_name="__cluster_metadata", partitions=(WantedPartition(partition_index=0),))
+    answer = raw.call(DescribeQuorumRequest(topics=(wanted,)))
+    found = answer.topics[0].partitions[0]
+    assert (answer.error_code, found.error_code, found.leader_id) == (ErrorCode.NONE, ErrorCode.NONE, 1)
+    assert [voter.replica_id for voter in found.current_voters] == [1]
+    assert found.high_watermark > 0

@@ -104,6 +104,7 @@ APIS: Final[dict[int, Api]] = {
         Api(49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1),
         Api(50, "DescribeUserScramCredentials", "describe_user_scram_credentials", 0, 0, 0),
         Api(51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
+        Api(55, "DescribeQuorum", "describe_quorum", 0, 2, 0),
         Api(57, "UpdateFeatures", "update_features", 0, 2, 0),
         Api(60, "DescribeCluster", "describe_cluster", 0, 2, 0),
         Api(61, "DescribeProducers", "describe_producers", 0, 0, 0),
