@@ -198,3 +198,29 @@ def test_no_snapshot_where_none_is_wanted(rows: Database, capturing: Capturing) 
     eventually(lambda: rows.slot(f"headwater_{capturing.name}").get("active"), deadline_s=DEADLINE_S)
     rows.run("UPDATE rows SET v = 1 WHERE id = 5")
     assert [e.op for e in capturing.until("rows", 1)] == ["u"]
+
+
+def test_a_table_made_while_the_capture_is_down_misses_no_running_transaction(
+    rows: Database, capturing: Capturing
+) -> None:
+    capturing.start()
+    capturing.stop()
+    rows.run("CREATE TABLE later (id int PRIMARY KEY, v int)")
+    with rows.connect() as slow:
+        slow.execute("BEGIN")
+        slow.execute("INSERT INTO later VALUES (1, 0)")
+        capturing.start(wait=False)
+        published = "SELECT 1 FROM pg_publication_tables WHERE tablename = 'later'"
+        eventually(lambda: rows.rows(published), deadline_s=DEADLINE_S, what="the new table published")
+        slow.execute("COMMIT")
+    eventually(lambda: rebuilt(capturing.events("later")) == {1: 0}, deadline_s=DEADLINE_S)
+
+
+def test_tables_and_filters_that_change_between_runs(rows: Database, capturing: Capturing) -> None:
+    rows.run("CREATE TABLE other (id int PRIMARY KEY, v int)")
+    capturing.start()
+    capturing.stop()
+    capturing.start(tables=["public.rows"], row_filters={"public.rows": "v > 5"})
+    rows.run("INSERT INTO other VALUES (1, 1)", "INSERT INTO rows VALUES (100, 1), (101, 9)")
+    assert [e.key["id"] for e in capturing.changes("rows", 1)] == [101]
+    assert capturing.events("other") == []

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.capture.support import DEADLINE_S, Capturing, File
+from tests.capture.test_command import following as following_process
 from tests.capture.test_postgres_snapshot import rebuilt
 
 from headwater.capture import GapDetected, SourceLost
@@ -256,3 +257,29 @@ def test_a_random_workload_ends_at_the_same_table(file: File, following: Capturi
     (verdict,) = running.verify()
     assert verdict.same, verdict
     assert rebuilt(following.events("rows")) == dict(file.rows("SELECT id, v FROM rows"))
+
+
+def test_killed_at_any_instant_nothing_is_lost_or_doubled(file: File, bootstrap: str, unique: str) -> None:
+    name, stop, chance = f"c{unique}", threading.Event(), random.Random()
+    written = [0]
+
+    def change() -> None:
+        connection = file.connect()
+        while not stop.wait(0.005):
+            written[0] += 1
+            connection.execute("INSERT INTO rows VALUES (?, 0)", [written[0]])
+        connection.close()
+
+    options = ["sqlite", "--file", str(file.path), "--name", name, "--bootstrap", bootstrap, "--partitions", "1"]
+    worker = threading.Thread(target=change)
+    worker.start()
+    try:
+        for _ in range(5):
+            with following_process(*options):  # ends it by kill -9
+                stop.wait(chance.uniform(0.6, 1.6))
+    finally:
+        stop.set()
+        worker.join()
+    with Capturing(file.path, bootstrap, name) as last:
+        last.start()
+        assert [e.key["id"] for e in last.until("rows", written[0])] == [*range(1, written[0] + 1)]

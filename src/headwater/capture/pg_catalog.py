@@ -168,15 +168,15 @@ class Catalog:
         query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT FROM {}").format(sql.Identifier(table.schema, table.name))
         return int(self.rows(query)[0][0][0]["Plan"]["Plan Rows"])
 
-    def ensure_publication(self, name: str, tables: list[TableRef], settings: Settings) -> list[str]:
-        """Make the publication hold exactly these tables, if it is ours to change; what was added."""
+    def ensure_publication(self, name: str, tables: Sequence[TableRef], settings: Settings) -> None:
+        """Put these tables, with their row filters, into the publication; one that is made by users keeps its own."""
         exists = self.rows("SELECT puballtables FROM pg_publication WHERE pubname = %s", name)
         if not exists:
             self.rows(
                 sql.SQL("CREATE PUBLICATION {} WITH (publish_via_partition_root = true)").format(sql.Identifier(name))
             )
         elif exists[0][0]:
-            return []
+            return
         listed = {
             f"{schema}.{table}"
             for schema, table in self.rows(
@@ -186,10 +186,13 @@ class Catalog:
                 name,
             )
         }
-        added = [table for table in tables if table.full_name not in listed]
-        for table in added:
-            self.rows(_add_table(name, table, settings.row_filters.get(table.full_name)))
-        return [table.full_name for table in added]
+        for table in tables:
+            if table.full_name not in listed:
+                self.rows(_change_publication("ADD", name, [table], settings))
+
+    def set_publication(self, name: str, tables: Sequence[TableRef], settings: Settings) -> None:
+        """Make the publication hold exactly these tables: some may have been left out since, or filters changed."""
+        self.rows(_change_publication("SET", name, tables, settings))
 
     def slot(self, name: str) -> SlotInfo | None:
         invalid = "invalidation_reason" if self.version >= 17 else "NULL"
@@ -228,8 +231,12 @@ class Catalog:
         self.rows("SELECT pg_drop_replication_slot(%s)", name)
 
 
-def _add_table(publication: str, table: TableRef, condition: str | None) -> sql.Composed:
-    where = sql.SQL(" WHERE ({})").format(sql.SQL(cast("Any", condition))) if condition else sql.SQL("")
-    return sql.SQL("ALTER PUBLICATION {} ADD TABLE {}{}").format(
-        sql.Identifier(publication), sql.Identifier(table.schema, table.name), where
+def _change_publication(how: str, publication: str, tables: Sequence[TableRef], settings: Settings) -> sql.Composed:
+    listed = []
+    for table in tables:
+        condition = settings.row_filters.get(table.full_name)
+        where = sql.SQL(" WHERE ({})").format(sql.SQL(cast("Any", condition))) if condition else sql.SQL("")
+        listed.append(sql.Identifier(table.schema, table.name) + where)
+    return sql.SQL("ALTER PUBLICATION {} {} TABLE {}").format(
+        sql.Identifier(publication), sql.SQL(cast("Any", how)), sql.SQL(", ").join(listed)
     )

@@ -67,13 +67,14 @@ class Snapshots:
         self._writer, self._changes, self._announce = writer, changes, announce
         self._base = base
         self._reader = ChunkReader(self._dsn, self._settings, base, self._failed)
+        running = "position" in state  # the slot was there before the tables that are new now
         for table in tables:
             known = state.get(f"snapshot/{table.full_name}", {})
             if known.get("holds"):
                 self._holds[table.oid] = Visibility.parse(known["holds"]), known["until"]
             if known.get("done") or (not known and self._settings.snapshot == "never"):
                 continue
-            self._plan(table, known)
+            self._plan(table, known or {"added": running})
 
     def _plan(self, table: TableRef, known: Mapping[str, Any]) -> None:
         task = TableTask(

@@ -28,6 +28,7 @@ from headwater.errors import InvariantViolated, SettingError
 __all__ = ["SIGNAL_PREFIX", "Tables"]
 
 SIGNAL_PREFIX = "headwater.signal"  # of a logical message {"capture": name, "type": ..., "data": {...}}
+OWN_PUBLICATIONS = "headwater_"  # others are the user's: tables are only added to them
 TABLES_CHECK_S = 5.0  # how soon a table that was just created is noticed
 
 _log = logging.getLogger("headwater.capture")
@@ -57,6 +58,8 @@ class Tables:
             )
         self._known = {table.oid for table in chosen}
         self._catalog.ensure_publication(self._publication, chosen, self._settings)
+        if self._publication.startswith(OWN_PUBLICATIONS):
+            self._catalog.set_publication(self._publication, chosen, self._settings)
 
     def _chosen(self) -> list[TableRef]:
         tables = self._catalog.tables(self._settings, self._signal_table)
