@@ -1,7 +1,7 @@
 """What a timed join says in one step: pairs and rows without a partner, weighted, in the order of time, late rows last.
 
 With emit="close" a result belongs to the moment when it is complete: a pair to the later of both times, a row without
-a partner to its expiry. Results come out by (that moment, key, left row, right row), which no batch boundary changes.
+a partner to its expiry. Results come out by (that moment, key, row), which no batch boundary changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.pipeline.changelogs.rows import WEIGHTED, Ids, Ints, take
+from headwater.pipeline.changelogs.rows import WEIGHTED, Ints, identities, take
 from headwater.pipeline.changelogs.sides import LEFT
 from headwater.pipeline.emission import APPEND, CHANGE, CHANGELOG, CLOSE, LATE, UPSERT, Emission
 from headwater.pipeline.errors import BadOption
@@ -65,7 +65,6 @@ class Said:
         self._at: list[Ints] = []
         self._moments: list[Ints] = []
         self._weights: list[Ints] = []
-        self._ids: list[tuple[Ids, Ids]] = []
 
     def pairs(self, side: str, mine: Timed, i: Ints, theirs: Timed, j: Ints, *, sign: int = 1) -> None:
         """Rows i of one side with rows j of the other; `sign` -1 takes back that they were a pair."""
@@ -75,8 +74,6 @@ class Said:
         at = np.maximum(left.at[a], right.at[b])
         self._tables.append(self._shape.rows(take(left.table, a), take(right.table, b)))
         self._add(at, at, sign * left.count[a] * right.count[b])
-        if self._ordered:
-            self._ids.append((left.ids[a], right.ids[b]))
 
     def alone(self, side: str, rows: Timed, sign: int, moments: Ints | None = None) -> None:
         """Rows of a side without a partner, or (sign -1) that this was wrong."""
@@ -84,9 +81,6 @@ class Said:
             return
         self._tables.append(self._shape.single(side, rows.table))
         self._add(rows.at, rows.at if moments is None else moments, sign * rows.count)
-        if self._ordered:
-            none = np.zeros_like(rows.ids)
-            self._ids.append((rows.ids, none) if side == LEFT else (none, rows.ids))
 
     def _add(self, at: Ints, moments: Ints, weights: Ints) -> None:
         self._at.append(at)
@@ -108,15 +102,16 @@ class Said:
         return pa.concat_tables([results, *(self._late(side, rows, schema) for side, rows in late.items())])
 
     def _order(self, rows: pa.Table) -> Ints:
+        """By moment and key; what is equal in both by the identity of the whole row."""
         keys = group(rows.select(list(self._shape.on))).index
-        left, right = (np.concatenate(ids) for ids in zip(*self._ids, strict=True))
         weights, moments = np.concatenate(self._weights), np.concatenate(self._moments)
         order = np.lexsort((keys, moments))
         equal = (keys[order][1:] == keys[order][:-1]) & (moments[order][1:] == moments[order][:-1])
         tied = np.append(equal, False) | np.append(False, equal)
-        rows = order[tied]
-        ties = (weights, right[:, 1], right[:, 0], left[:, 1], left[:, 0], keys, moments)
-        order[tied] = rows[np.lexsort([column[rows] for column in ties])]
+        numbers = order[tied]
+        ids = identities(take(rows, numbers))
+        by = np.lexsort((weights[numbers], ids[:, 1], ids[:, 0], keys[numbers], moments[numbers]))
+        order[tied] = numbers[by]
         return order
 
     def _shown(

@@ -64,11 +64,10 @@ class Timed:
         if len(some) == 1:
             return some[0]
         table = pa.concat_tables([part.table for part in some]).combine_chunks()
+        known = [part.known_ids for part in some if part.known_ids is not None]
+        ids = np.concatenate(known) if len(known) == len(some) else None
         return Timed(
-            table,
-            np.concatenate([part.at for part in some]),
-            np.concatenate([part.ids for part in some]),
-            np.concatenate([part.count for part in some]),
+            table, np.concatenate([part.at for part in some]), ids, np.concatenate([part.count for part in some])
         )
 
 
@@ -144,8 +143,7 @@ class Arrivals:
         return Timed.joined([released, corrections]), late
 
     def _timed(self, rows: pa.Table, at: Ints) -> Timed:
-        own = Timed(rows.select(self._columns), at, None, np.ones(len(at), dtype=np.int64))
-        return own if self._waiting is None else own.identified()
+        return Timed(rows.select(self._columns), at, None, np.ones(len(at), dtype=np.int64))
 
     def _released(self, state: State, waiting: Kept, rows: Timed, low: int) -> Timed:
         """The rows before `low`, those that waited and new ones; the others wait."""
@@ -160,6 +158,7 @@ class Arrivals:
 
 def alike(rows: Timed) -> Timed:
     """Equal rows at one time as one row that is there several times."""
+    rows = rows.identified()
     mixed = rows.ids.copy()
     mixed[:, 0] ^= rows.at.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # the time is part of what must be equal
     firsts, counts = summed(mixed, rows.count)
