@@ -63,6 +63,7 @@ def test_a_driver_thought_dead_that_comes_back_doubles_nothing(bootstrap: str, u
 
 def test_python_workers_killed_under_a_running_query(bootstrap: str, unique: str, tmp_path: Path) -> None:
     trial = Trial(Connection(bootstrap), unique, tmp_path)
+    trial.feed()
     with trial.driver() as driver:
         driver.go()
         for _ in range(WORKER_KILLS):
@@ -73,6 +74,7 @@ def test_python_workers_killed_under_a_running_query(bootstrap: str, unique: str
 
 def test_executors_killed_under_a_running_query(bootstrap: str, unique: str, tmp_path: Path) -> None:
     trial = Trial(Connection(bootstrap), unique, tmp_path, master="local-cluster[2,1,1024]")
+    trial.feed()
     with trial.driver() as driver:
         driver.go()
         for _ in range(EXECUTOR_KILLS):
