@@ -25,7 +25,9 @@ from tests.pipeline.windows.feeding import (
 
 from headwater.pipeline import aggregates as agg
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn, WrongType
+from headwater.pipeline.stateful.task import run_in_memory
 from headwater.pipeline.time import event_time, processing_time
+from headwater.pipeline.time.marks import Marker
 from headwater.pipeline.windows import tumbling as tumble
 from headwater.pipeline.windows.definition import Words
 from headwater.pipeline.windows.fixed import FixedWindows
@@ -223,6 +225,15 @@ def test_a_changelog_as_input_takes_rows_back() -> None:
     out = feed.batch([event("10:03:20", amount=5.0) | {"_weight": -1}])
     assert shown(out) == [("ann", "10:03:00", 2, 6.0, -1), ("ann", "10:03:00", 1, 1.0, 1)]
     assert shown(feed.batch([event("10:03:10") | {"_weight": -1}])) == [("ann", "10:03:00", 1, 1.0, -1)]
+
+
+def test_over_rows_that_are_all_there_nothing_is_late_and_everything_closes() -> None:
+    feed = Feed(tumbling(), COLUMNS)
+    marker = Marker(feed.settings, feed.schema)
+    rows = feed.table([event("10:05:00"), event("10:03:10"), event("10:03:20")])
+    marked = pa.concat_tables([marker.rows(rows), marker.punctuation(1)])
+    out = pa.concat_tables(run_in_memory(feed.program, [marked]))
+    assert shown(out) == [("ann", "10:03:00", 2, 2.0), ("ann", "10:05:00", 1, 1.0)]
 
 
 def test_the_false_spike_of_a_backlog_is_there_by_processing_time_and_not_by_event_time() -> None:
