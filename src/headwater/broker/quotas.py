@@ -25,8 +25,6 @@ __all__ = ["LIMITS", "Entity", "Quotas"]
 CONSUMER = "consumer_byte_rate"
 PRODUCER = "producer_byte_rate"
 REQUEST = "request_percentage"
-MUTATION = "controller_mutation_rate"
-CONNECTION = "connection_creation_rate"
 
 # what can be limited, and what it means
 LIMITS = {
