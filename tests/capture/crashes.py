@@ -26,11 +26,15 @@ import psycopg
 from tests.capture.support import events
 
 from headwater import capture
+from headwater.capture import CaptureError
+from headwater.capture.publisher import read_state
+from headwater.client import Connection
 from headwater.testing.postgres import PostgresServer
 
 TABLES = ("accounts", "items")
 BIG_ROWS = 1_500  # several times logical_decoding_work_mem: streamed while it runs
 READY_S = 60.0
+PROGRESS_S = 8.0  # for a restarted capture to write something; then it is killed all the same
 
 
 def free_port() -> int:
@@ -224,8 +228,10 @@ class Scene:
             workload.start()
 
     def kill_something(self) -> str:
-        """Wait a moment, kill one of the three, start it again."""
-        time.sleep(self.chance.choice((self.chance.uniform(0.05, 1.0), self.chance.uniform(1.0, 3.5))))
+        """Wait a moment, kill one of the three, start it again; mostly when the capture has got somewhere since."""
+        if self.chance.random() < 0.7:
+            self._wait_for_progress()
+        time.sleep(self.chance.uniform(0.0, 1.0))
         victim = self.chance.choice(("capture", "capture", "broker", "postgres"))
         if victim != "capture":
             self.capture.check()
@@ -233,6 +239,17 @@ class Scene:
         part.kill()
         part.start()
         return victim
+
+    def _wait_for_progress(self) -> None:
+        before, end = self._position(), time.monotonic() + PROGRESS_S
+        while time.monotonic() < end and self._position() == before:
+            time.sleep(0.1)
+
+    def _position(self) -> object:
+        try:
+            return read_state(Connection(self.bootstrap), "crashes").get("position")
+        except CaptureError:  # the broker has just been killed
+            return None
 
     def finish(self) -> None:
         """End the workload; what was prepared and left is decided."""

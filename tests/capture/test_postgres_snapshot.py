@@ -10,6 +10,7 @@ import pytest
 from tests.capture.support import DEADLINE_S, Capturing, Database, Event
 
 from headwater.capture.errors import LogUnavailable
+from headwater.capture.pg_visibility import ChangeLog
 from headwater.capture.publisher import Publisher
 from headwater.testing import eventually
 
@@ -224,3 +225,37 @@ def test_tables_and_filters_that_change_between_runs(rows: Database, capturing: 
     rows.run("INSERT INTO other VALUES (1, 1)", "INSERT INTO rows VALUES (100, 1), (101, 9)")
     assert [e.key["id"] for e in capturing.changes("rows", 1)] == [101]
     assert capturing.events("other") == []
+
+
+def test_wide_rows_make_smaller_chunks(
+    database: Database, capturing: Capturing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.capture.pg_snapshot.CHUNK_BYTES_MAX", 5_000)
+    database.run("CREATE TABLE wide (id int PRIMARY KEY, text text)")
+    database.run("INSERT INTO wide SELECT i, repeat('x', 1000) FROM generate_series(1, 40) i")
+    capturing.start()
+    assert [e.key["id"] for e in capturing.until("wide", 40)] == [*range(1, 41)]
+
+
+def test_chunks_are_read_again_when_too_much_changed(
+    rows: Database, capturing: Capturing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changed keys that are remembered have a bound; wide rows must not make the second reading stop early."""
+    monkeypatch.setattr(ChangeLog.__init__, "__defaults__", (3,))
+    monkeypatch.setattr("headwater.capture.pg_snapshot.CHUNK_BYTES_MAX", 200)
+    stop = threading.Event()
+
+    def change() -> None:
+        with rows.connect() as connection:
+            while not stop.wait(0.002):
+                connection.execute("UPDATE rows SET v = v + 1")
+
+    worker = threading.Thread(target=change)
+    worker.start()
+    try:
+        capturing.start(chunk_rows=10)
+    finally:
+        stop.set()
+        worker.join()
+    expected = dict(rows.rows("SELECT id, v FROM rows"))
+    eventually(lambda: rebuilt(capturing.events("rows")) == expected, deadline_s=DEADLINE_S)

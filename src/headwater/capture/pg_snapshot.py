@@ -146,8 +146,10 @@ class ChunkReader:
         """The same rows in a newer snapshot: too much changed to know which of them are stale."""
         connection = raw_connect(self._dsn, replication=False)
         try:
-            task, bounds = chunk.task, {"after": chunk.first, "until": chunk.last}
-            self._publish(catalog, read_chunk(catalog, connection, task, self._settings, **bounds))
+            bounds = {"after": chunk.first, "until": chunk.last}
+            again = read_chunk(catalog, connection, chunk.task, self._settings, **bounds, whole=True)
+            again.last = chunk.last  # rows behind the end of the table are new: the stream has them
+            self._publish(catalog, again)
         finally:
             connection.finish()
 
@@ -189,8 +191,12 @@ def read_chunk(
     *,
     after: list[str] | None,
     until: list[str] | None = None,
+    whole: bool = False,
 ) -> Chunk:
-    """Up to `chunk_rows` rows behind `after` (or those up to `until`), in one snapshot."""
+    """Up to `chunk_rows` rows behind `after` (or those up to `until`), in one snapshot; fewer if they are wide.
+
+    `whole`: however wide they are, because the next chunk begins behind them.
+    """
     command(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     snapshot = Visibility.parse(command(connection, "SELECT pg_current_snapshot()::text")[0][0] or "")
     details = catalog.details(task.oid)
@@ -207,7 +213,7 @@ def read_chunk(
         rows.append((plan.key_of(fragments), row))
         size += len(row)
         last = values
-        if size > CHUNK_BYTES_MAX:
+        if size > CHUNK_BYTES_MAX and not whole:
             cut = True
             break
     if cut:  # the rest of the COPY is given up with its connection
