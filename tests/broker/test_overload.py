@@ -236,6 +236,19 @@ def test_a_consumer_beyond_its_quota_is_slowed_down(bootstrap: str, unique: str)
         assert max(client.call(request, 12).throttle_time_ms for _ in range(6)) > 0
 
 
+def test_a_client_that_takes_too_much_of_the_brokers_time_is_not_read_for_a_while(bootstrap: str, unique: str) -> None:
+    me, request = f"me-{unique}", ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    with quota(bootstrap, me, "request_percentage", 0.2), RawClient(bootstrap, client_id=me) as client:
+        slowest_s = 0.0
+        end = time.monotonic() + 30
+        while slowest_s < 0.5 and time.monotonic() < end:  # 0.2 % of 11 s is used up after some hundred requests
+            started = time.monotonic()
+            client.call(request)
+            slowest_s = max(slowest_s, time.monotonic() - started)
+        assert slowest_s >= 0.5
+        assert _serves(bootstrap)
+
+
 # -- a full disk
 
 
