@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from headwater.pipeline.aggregates import count, running, sum
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn, WrongType
 from headwater.pipeline.stateful import Batch, Operator, State, TableSpec, Time, stateful
 from headwater.pipeline.stateful.errors import KeyTooLong, StepError
+from headwater.pipeline.stateful.operator import ONLY
+from headwater.pipeline.stateful.task import Program, Step, empty_state
 from headwater.pipeline.time import event_time
 from headwater.testing.harness.nodes import Applied
 from headwater.testing.streams import StreamTest
@@ -98,6 +101,22 @@ def test_a_key_that_is_too_long_for_the_store_says_what_to_do() -> None:
     test.feed(rows, [{"k": "x" * 600}])
     with pytest.raises(KeyTooLong, match=r"a key of .* takes 60. bytes, the store 511: key by a hash"):
         running(rows, ["k"], {"n": count()}).rows()
+
+
+def test_times_in_another_zone_reach_a_step_in_the_one_it_was_declared_with() -> None:
+    declared = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
+    program = Program.of(Echo(declared), {ONLY: declared}, None)
+    in_paris = pa.table([["a"], pa.array([5], pa.timestamp("us", tz="Europe/Paris"))], names=["k", "at"])
+    step = Step(replace(program, operator=Seen()), empty_state(program))
+    assert step.feed(in_paris).schema == declared
+
+
+class Seen(Echo):
+    """What the step was given, as it was given."""
+
+    def step(self, state: State, batch: Batch, time: Time) -> pa.Table:
+        assert str(batch.column("at").type) == "timestamp[us, tz=UTC]"
+        return batch.table
 
 
 def test_only_the_columns_that_an_operator_reads_travel() -> None:

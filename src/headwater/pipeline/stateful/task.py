@@ -180,16 +180,24 @@ def whole(tables: Iterable[pa.Table]) -> pa.Table:
 
 def _by_input(rows: pa.Table, inputs: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
     """The rows of each input as its own columns. In a union every input is a struct column, null in others' rows."""
+    added = [LOW] if LOW in rows.column_names else []
     if set(inputs) == {ONLY}:
-        added = [LOW] if LOW in rows.column_names else []
-        yield ONLY, rows.select([*inputs[ONLY].names, *added])
+        yield ONLY, _as_declared(rows.select([*inputs[ONLY].names, *added]), inputs[ONLY])
         return
     sides = np.asarray(rows[SIDE].to_numpy(zero_copy_only=False)) if rows.num_rows else np.zeros(0, dtype=object)
-    for name in inputs:
+    for name, schema in inputs.items():
         own = rows.filter(pa.array(sides == name, pa.bool_()))
         packed = own[name].combine_chunks()
         packed = packed if isinstance(packed, pa.Array) else pa.concat_arrays(packed.chunks)
         columns = dict(zip(packed.type.names, packed.flatten(), strict=True))
-        if LOW in own.column_names:
-            columns[LOW] = own[LOW]
-        yield name, pa.table(columns)
+        columns |= {column: own[column] for column in added}
+        yield name, _as_declared(pa.table(columns), schema)
+
+
+def _as_declared(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the types it was declared with: Spark hands times over in its session's zone."""
+    for position, given in enumerate(table.schema):
+        wanted = schema.field(given.name).type if given.name in schema.names else given.type
+        if given.type != wanted:
+            table = table.set_column(position, given.name, table[given.name].cast(wanted))
+    return table

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from headwater.pipeline.columns import PARTITION
+from headwater.pipeline.errors import DefinitionError
 from headwater.pipeline.stateful.plan import Plan
 from headwater.pipeline.stateful.task import Run, Step, empty_state, run_in_memory, run_task, whole
 from headwater.pipeline.time.marks import Marker, mark_batches
 
-__all__ = ["copartitioned_task", "marking_task", "task"]
+__all__ = ["by_partition", "copartitioned_task", "marking_task", "task"]
 
 BATCH_ID, QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"  # Spark names a streaming query's jobs by its run
@@ -71,7 +72,7 @@ def run_copartitioned(plan: Plan, tables: Iterable[pa.Table]) -> Iterator[pa.Tab
     with ExitStack() as resources:
         runs: dict[int, tuple[Run | Step, Marker | None]] = {}
         for table in tables:
-            for number, own in _by_partition(table):
+            for number, own in by_partition(table):
                 if number not in runs:
                     marker = None if plan.program.time is None else Marker(plan.program.time, table.schema)
                     runs[number] = (_open_run(plan, where, number, resources), marker)
@@ -93,9 +94,14 @@ def _marked_here(marker: Marker, rows: pa.Table) -> pa.Table:
     return pa.concat_tables([marker.rows(rows), marker.punctuation(1), marker.ticks(rows, 1)])
 
 
-def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each of the topic's partitions."""
     numbers = table[PARTITION].combine_chunks()
-    for number in sorted(n for n in numbers.unique().to_pylist() if n is not None):
+    if numbers.null_count:
+        raise DefinitionError(
+            f"copartitioned: {numbers.null_count} rows have no {PARTITION}: are they all from a topic?"
+        )
+    for number in sorted(numbers.unique().to_pylist()):
         yield number, table.filter(pc.equal(numbers, number))
 
 
