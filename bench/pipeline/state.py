@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 from pyspark.sql import SparkSession
 
 from bench.pipeline.queries import spark_of
@@ -105,10 +107,12 @@ def _session(master: str, folder: Path) -> Iterator[SparkSession]:
     place = "local" if master.startswith("local-cluster") else str(folder / "local")
     os.environ["HEADWATER_STATE_DIR"] = place
     spark = spark_of(master, PARTITIONS, **{"spark.executorEnv.HEADWATER_STATE_DIR": place})
+    executors = Path(pyspark.__file__).parent / "work" / spark.sparkContext.applicationId
     try:
         yield spark
     finally:
         spark.stop()
+        shutil.rmtree(executors, ignore_errors=True)
 
 
 def _run(spark: SparkSession, folder: Path) -> tuple[list[float], float]:
