@@ -12,8 +12,9 @@ import pyarrow as pa
 from headwater.pipeline.aggregates.aggregate import Grouped
 from headwater.pipeline.columns import WEIGHT
 from headwater.pipeline.stateful.operator import group
+from headwater.pipeline.stateful.state import Rows, StateTable
 
-__all__ = ["Keyed", "distinct", "grouped", "keyed"]
+__all__ = ["Keyed", "distinct", "grouped", "keyed", "scanned"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -34,9 +35,16 @@ class Keyed:
 
 def keyed(table: pa.Table, key: Sequence[str]) -> Keyed:
     if not key:
-        return Keyed(pa.table({}), np.zeros(table.num_rows, dtype=np.int64), 1)
+        return Keyed(pa.table({}), np.zeros(table.num_rows, dtype=np.int64), min(table.num_rows, 1))
     found = group(table.select(list(key)))
     return Keyed(found.keys.columns, found.index, len(found))
+
+
+def scanned(table: StateTable, keys: Keyed, low: Numbers, high: Numbers | None = None) -> Rows:
+    """The state rows of each key whose next column is at least `low` (one for each key) and less than `high`."""
+    if not len(low):
+        return table.range(limit=0)
+    return table.scan(keys.keys, keys.keys.column_names, low=low, high=high)
 
 
 def distinct(*columns: Numbers) -> tuple[tuple[Numbers, ...], Numbers]:

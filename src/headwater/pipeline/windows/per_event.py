@@ -37,7 +37,7 @@ from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import PRODUCER, TIME, TIMESTAMP, microseconds
 from headwater.pipeline.windows.definition import Words, bounded, check_input, checked_key, within
-from headwater.pipeline.windows.grouping import keyed
+from headwater.pipeline.windows.grouping import keyed, scanned
 from headwater.pipeline.windows.late import beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
 
@@ -173,9 +173,7 @@ class Sliding(Operator):
         asked = asked if due is None else pa.concat_tables([asked, due.cast(asked.schema)])
         keys, at = keyed(asked, self.keys_of()), times(asked, TIME)
         low, high = _bounds(keys.index, at, keys.count)
-        prefixes = keys.keys if len(at) else keys.keys.slice(0, 0)
-        low, high = (low - self._size, high + self._size + 1) if len(at) else (at, at)
-        found = state["rows"].scan(prefixes, self.keys_of(), low=low, high=high)
+        found = scanned(state["rows"], keys, low - self._size, high + self._size + 1)
         names = [f.name for f in (*self._ids, *self._others)]
         came = rows.append_column(NUMBER, pa.nulls(rows.num_rows, pa.int32())).select(names)
         both = pa.concat_tables([found.table().select(names), came.cast(found.table().select(names).schema)])

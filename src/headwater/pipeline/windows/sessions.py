@@ -35,7 +35,7 @@ from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import TIME, TIMESTAMP, microseconds
 from headwater.pipeline.windows.definition import END, START, Words, bounded, check_input, checked_key, columns_of
-from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts
+from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts, scanned
 from headwater.pipeline.windows.late import beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
 
@@ -157,12 +157,8 @@ class Sessions(Operator):
 
     def _near(self, state: State, keys: Keyed, pieces: _Spans) -> _Spans:
         """The sessions in the state that may meet the batch's: of the same keys, not over before these began."""
-        if not len(pieces.key):
-            prefixes, low = keys.keys.slice(0, 0), pieces.start
-        else:
-            firsts = np.flatnonzero(np.append(True, pieces.key[1:] != pieces.key[:-1]))
-            prefixes, low = keys.keys, pieces.start[firsts] - self._gap
-        found = state["sessions"].scan(prefixes, self.keys_of(), low=low)
+        firsts = np.flatnonzero(np.diff(pieces.key, prepend=-1))  # they are ordered by key, and each key has some
+        found = scanned(state["sessions"], keys, pieces.start[firsts] - self._gap)
         columns = {c.name: found[c.name] for c in self._aggregates.state}
         start, last, count = (found.numpy(name) for name in (START, LAST, "rows"))
         return _Spans(found.source, start, last, count, columns)
