@@ -30,6 +30,7 @@ class Kind:
     atomic: bool = True  # rows and bookmark together; otherwise idempotent by offset
     options: dict[str, Any] = field(default_factory=dict)
     history: bool = False
+    mixed_lists: bool = True  # whether a column may hold lists of scalars and objects
 
     @property
     def interval_ms(self) -> int:
@@ -57,7 +58,7 @@ ALL = [
     *CHEAP,
     Kind("delta"),
     Kind("delta", options={"mode": "history"}, history=True),
-    Kind("opensearch", stable_snapshots=False, atomic=False),
+    Kind("opensearch", stable_snapshots=False, atomic=False, mixed_lists=False),
 ]
 
 

@@ -20,6 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.positions import Position
 from headwater.views.applying import Refusal, apply, prepare
 from headwater.views.bookmark import Bookmark
+from headwater.views.collecting import collector_held_back
 from headwater.views.decoding import Decoder
 from headwater.views.definition import Definition
 from headwater.views.errors import Fenced, RecordRefused, StoreUnavailable
@@ -157,7 +158,8 @@ class Follower:
             now = self._clock.monotonic_ms()
             pace.add(len(records.messages), records.size_bytes, now, at_end=records.at_end)
             if pace.due(now, waiting=records.waiting) or (not held.messages and self._moved(held)):
-                self._commit(writer, decoder, keys, held)
+                with collector_held_back():
+                    self._commit(writer, decoder, keys, held)
                 held, now = _Held(), self._clock.monotonic_ms()
                 pace.committed(now)
                 checked_ms = now

@@ -3,6 +3,9 @@
 Version 3 of the view `users` is the index `users-v3`; `users` is an alias of the active version, so every client
 searches the view by its name. Options: `settings` and `mappings` of the indexes that are made.
 
+A column is indexed as the kind its first row had; a number that is none is kept and not indexed, and a row whose column
+is an object where others have text, or a list of both, is refused.
+
 OpenSearch has no transactions, so rows are applied again until the bookmark says that they were: each document has the
 offset of its record as its external version, and older ones are refused. That compares offsets of one key, which
 therefore has to come from one partition always: a topic keyed as the view is. A snapshot's rows are as new as its
@@ -40,7 +43,14 @@ SCAN_ROWS = 1_000
 CATALOG_ATTEMPTS_MAX = 100
 
 META_INDEX = "headwater-views"
-_SETTINGS = {"index": {"gc_deletes": "1h", "refresh_interval": "-1", "number_of_replicas": 0}}
+_SETTINGS = {
+    "index": {
+        "gc_deletes": "1h",
+        "refresh_interval": "-1",
+        "number_of_replicas": 0,
+        "mapping": {"ignore_malformed": True},
+    }
+}
 _NAME = "_headwater_key"  # the document's name again, as something to sort by
 
 _encode = msgspec.json.Encoder().encode

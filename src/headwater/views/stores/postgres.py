@@ -25,6 +25,7 @@ from headwater.views.pace import BATCH_RECORDS
 from headwater.views.rows import Batch, Row, key_text, normalise_key
 from headwater.views.stores import Catalog, Wants, check_options
 from headwater.views.stores.columns import Columns, Kind
+from headwater.views.stores.copying import copy_text
 from headwater.views.stores.fresh import FreshKeys
 
 __all__ = ["PostgresSnapshot", "PostgresStore", "open_store"]
@@ -195,7 +196,7 @@ class PostgresWriter:
     def _send(self, statement: sql.Composed, parameters: Sequence[tuple[Any, ...]]) -> None:
         with self._db.cursor().copy(statement) as copy:
             for start in range(0, len(parameters), COPY_CHUNK_ROWS):
-                copy.write(_copy_text(parameters[start : start + COPY_CHUNK_ROWS]))
+                copy.write(copy_text(parameters[start : start + COPY_CHUNK_ROWS]))
 
     def commit(self, bookmark: Bookmark) -> None:
         with _available():
@@ -406,38 +407,6 @@ def _show(db: Connection, view: str, version: int) -> None:
 
 def _table(view: str, version: int) -> sql.Identifier:
     return sql.Identifier(f"{view}__v{version}")
-
-
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-
-def _copy_text(rows: Sequence[tuple[Any, ...]]) -> str:
-    """Rows in COPY's text format, built by column: what needs no escaping is not looked at twice."""
-    columns = [_copy_column(column) for column in zip(*rows, strict=True)]
-    return "\n".join(map("\t".join, zip(*columns, strict=True))) + "\n"
-
-
-def _copy_column(values: Sequence[Any]) -> Sequence[str]:
-    kinds = set(map(type, values))
-    if kinds == {str}:
-        texts = values
-        joined = "".join(texts)
-        if "\\" in joined or "\t" in joined or "\n" in joined or "\r" in joined:
-            return [text.translate(_ESCAPES) for text in texts]
-        return texts
-    if kinds <= {int, float}:
-        return list(map(repr, values))
-    return [_copy_value(value) for value in values]
-
-
-def _copy_value(value: Any) -> str:
-    if value is None:
-        return "\\N"
-    if isinstance(value, str):
-        return value.translate(_ESCAPES)
-    if isinstance(value, bool):
-        return "t" if value else "f"
-    return repr(value)
 
 
 @contextmanager

@@ -19,21 +19,35 @@ import datetime
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 import tantivy
 
 from headwater.views.bookmark import Bookmark
-from headwater.views.errors import BadView, Fenced, RecordRefused, StoreUnavailable
-from headwater.views.rows import Batch, Row, key_text, normalise_key
+from headwater.views.errors import BadView, Fenced, RecordRefused
+from headwater.views.rows import Batch, Row, key_text
 from headwater.views.stores import Catalog, Wants, check_options
 from headwater.views.stores.folders import CatalogFile, FileLock, replace_file
 from headwater.views.stores.fresh import FreshKeys
+from headwater.views.stores.tantivy_reading import (
+    ALL_TEXT,
+    BOOKMARK,
+    ID,
+    IS_ROW,
+    KIND,
+    PREFIX,
+    ROW,
+    FieldKind,
+    Hit,
+    SearchResult,
+    TantivyReader,
+    TantivySnapshot,
+    bookmark_of,
+    tantivy_available,
+)
 
 __all__ = ["Hit", "SearchResult", "TantivySnapshot", "TantivyStore", "open_store"]
 
@@ -41,40 +55,13 @@ BATCH_RECORDS = 200_000  # of one commit, when behind
 COMMIT_INTERVAL_MS = 500  # a commit makes a segment: fewer, larger ones search faster
 HEAP_BYTES = 128 << 20  # of documents waiting to be written as a segment
 THREADS = 1  # that index; documents of one batch keep their order
-SNIPPET_CHARACTERS_MAX = 160
-FACET_VALUES_MAX = 20  # the most frequent, unless the caller asks for more
-SCAN_DOCUMENTS = 10_000  # read at once
 
-FieldKind = Literal["text", "keyword", "int", "float", "bool", "date"]
 
-_ID, _KIND, _ROW, _ALL = "_id", "_kind", "_row", "_all"
-_BOOKMARK, _IS_ROW = "bookmark", "row"
-_PREFIX = {_BOOKMARK: "b:", _IS_ROW: "r:"}  # of `_id`, so that no key can be taken for the bookmark
-
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 # Writers of this process by the index they have open: a newer one takes the index from an older
 _writers: dict[str, TantivyWriter] = {}
 _opening = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One row that was found; `highlights`: HTML of the passages, matches in <b>, by column."""
-
-    row: Row
-    score: float
-    highlights: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """`total` rows match; `hits` are those asked for; `facets` count all matching rows by value."""
-
-    total: int
-    hits: Sequence[Hit]
-    facets: Mapping[str, Mapping[str, int]]
 
 
 def open_store(address: str, view: str, options: dict[str, Any]) -> TantivyStore:
@@ -157,11 +144,11 @@ class TantivyStore:
 
     def _schema(self) -> Any:
         builder = tantivy.SchemaBuilder()
-        builder.add_text_field(_ID, tokenizer_name="raw", index_option="basic")
-        builder.add_text_field(_KIND, tokenizer_name="raw", index_option="basic")
-        builder.add_bytes_field(_ROW, stored=True, indexed=False)
+        builder.add_text_field(ID, tokenizer_name="raw", index_option="basic")
+        builder.add_text_field(KIND, tokenizer_name="raw", index_option="basic")
+        builder.add_bytes_field(ROW, stored=True, indexed=False)
         if not self.fields:
-            builder.add_text_field(_ALL, tokenizer_name=self._tokenizer, stored=True)
+            builder.add_text_field(ALL_TEXT, tokenizer_name=self._tokenizer, stored=True)
         for name, kind in self.fields.items():
             match kind:
                 case "text":
@@ -194,7 +181,7 @@ class TantivyWriter:
             older = _writers.pop(place, None)
         if older is not None:
             older._release()
-        with _available():
+        with tantivy_available():
             self._index = store.index(version)
             self._lock = FileLock(store.folder / f"v{version}.lock")
             try:
@@ -207,9 +194,9 @@ class TantivyWriter:
             _writers[place] = self
 
     def bookmark(self) -> Bookmark:
-        with _available():
+        with tantivy_available():
             self._index.reload()
-            return _bookmark(self._index.searcher())
+            return bookmark_of(self._index.searcher())
 
     def begin(self) -> None:
         self._busy.acquire()
@@ -221,33 +208,34 @@ class TantivyWriter:
             raise
 
     def delete(self, batch: Batch) -> None:
-        with _available():
+        with tantivy_available():
             for key in batch.keys:
-                self._writer.delete_documents_by_term(_ID, _PREFIX[_IS_ROW] + key_text(key))
+                self._writer.delete_documents_by_term(ID, PREFIX[IS_ROW] + key_text(key))
         self._changed = self._changed or len(batch) > 0
 
     def upsert(self, batch: Batch) -> None:
         raws = map(_encode, batch.rows) if batch.raws is None else batch.raws
+        prefix = PREFIX[IS_ROW]
         documents = [
-            self._document(_PREFIX[_IS_ROW] + key_text(key), row, raw)
+            self._document(prefix + (key if type(key) is str else key_text(key)), row, raw)
             for key, row, raw in zip(batch.keys, batch.rows, raws, strict=True)
         ]
         self._changed = self._changed or len(batch) > 0
-        with _available():
+        with tantivy_available():
             delete, add = self._writer.delete_documents_by_term, self._writer.add_document
             for (name, document), new in zip(documents, self._fresh.is_new(batch.keys), strict=True):
                 if not new:
-                    delete(_ID, name)
+                    delete(ID, name)
                 add(document)
         self._fresh.add(batch.keys)
 
     def commit(self, bookmark: Bookmark) -> None:
         document = tantivy.Document()
-        document.add_text(_ID, _PREFIX[_BOOKMARK])
-        document.add_text(_KIND, _BOOKMARK)
-        document.add_bytes(_ROW, bookmark.to_json().encode())
-        with _available():
-            self._writer.delete_documents_by_term(_ID, _PREFIX[_BOOKMARK])
+        document.add_text(ID, PREFIX[BOOKMARK])
+        document.add_text(KIND, BOOKMARK)
+        document.add_bytes(ROW, bookmark.to_json().encode())
+        with tantivy_available():
+            self._writer.delete_documents_by_term(ID, PREFIX[BOOKMARK])
             self._writer.add_document(document)
             self._writer.commit()
         self._changed = False
@@ -258,7 +246,7 @@ class TantivyWriter:
             return
         try:
             if self._changed:
-                with _available():
+                with tantivy_available():
                     self._writer.rollback()
             self._changed = False
         finally:
@@ -279,164 +267,22 @@ class TantivyWriter:
 
     def _document(self, name: str, row: Row, raw: bytes) -> tuple[str, Any]:
         document = tantivy.Document()
-        document.add_text(_ID, name)
-        document.add_text(_KIND, _IS_ROW)
-        document.add_bytes(_ROW, raw)
+        document.add_text(ID, name)
+        document.add_text(KIND, IS_ROW)
+        document.add_bytes(ROW, raw)
         try:
             if not self._store.fields:
-                document.add_text(_ALL, "\n".join(_texts(row)))
+                document.add_text(ALL_TEXT, "\n".join(_texts(row)))
             for column, kind in self._store.fields.items():
                 value = row.get(column)
+                if type(value) is str and kind in ("text", "keyword"):
+                    document.add_text(column, value)
+                    continue
                 for each in value if isinstance(value, list) else [] if value is None else [value]:
                     _ADD[kind](document, column, each)
         except (TypeError, ValueError, OverflowError) as error:
             raise RecordRefused(f"the row cannot be indexed: {error}") from error
         return name, document
-
-
-class TantivyReader:
-    """Searches what was committed last; indexes are opened once."""
-
-    poll_s = 0.01
-
-    def __init__(self, store: TantivyStore, version: int | None) -> None:
-        self._store, self._version = store, version
-        self._indexes: dict[int, Any] = {}
-
-    def bookmark(self) -> Bookmark:
-        _, _, searcher = self._found()
-        return Bookmark() if searcher is None else _bookmark(searcher)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[TantivySnapshot]:
-        version, index, searcher = self._found()
-        yield TantivySnapshot(self._store, version, index, searcher)
-
-    def close(self) -> None:
-        self._indexes.clear()
-
-    def _found(self) -> tuple[int, Any, Any]:
-        version = self._store.catalog().active if self._version is None else self._version
-        with _available():
-            if version not in self._indexes:
-                path = self._store.path(version)
-                if not version or not path.exists() or not tantivy.Index.exists(str(path)):
-                    return version, None, None
-                self._indexes[version] = self._store.index(version)
-            index = self._indexes[version]
-            index.reload()
-            return version, index, index.searcher()
-
-
-class TantivySnapshot:
-    """One version as of one commit."""
-
-    def __init__(self, store: TantivyStore, version: int, index: Any, searcher: Any) -> None:
-        self.version = version
-        self.bookmark = Bookmark() if searcher is None else _bookmark(searcher)
-        self._store, self._index, self._searcher = store, index, searcher
-
-    def get(self, key: object) -> Row | None:
-        if self._searcher is None:
-            return None
-        name = _PREFIX[_IS_ROW] + key_text(normalise_key(key, self.bookmark.key))
-        with _available():
-            return next(self._rows(self._term(_ID, name), 1), None)
-
-    def scan(self) -> Iterator[Row]:
-        if self._searcher is not None:
-            with _available():
-                yield from self._rows(self._term(_KIND, _IS_ROW), max(self.count(), 1))
-
-    def count(self) -> int:
-        if self._searcher is None:
-            return 0
-        with _available():
-            return int(self._searcher.search(self._term(_KIND, _IS_ROW), 1, count=True).count)
-
-    def search(
-        self,
-        text: str,
-        *,
-        limit: int = 10,
-        offset: int = 0,
-        facets: Sequence[str] = (),
-        highlight: Sequence[str] | None = None,
-        order_by: str = "",
-        facet_values: int = FACET_VALUES_MAX,
-    ) -> SearchResult:
-        """Rows that match: `rust engine`, `title:"event log" +country:CH`, `price:[10 TO 20]`, the best first.
-
-        `facets`: keyword columns to count by. `highlight`: text columns to show passages of (all, unless given).
-        `order_by`: an int, float, date or keyword column, the largest first, instead of the best.
-        """
-        if self._searcher is None:
-            return SearchResult(0, [], {})
-        query = self._parse(text)
-        try:
-            found = self._searcher.search(query, max(limit, 1), offset=offset, order_by_field=order_by or None)
-            counts = {name: self._facet(query, name, facet_values) for name in facets}
-        except ValueError as error:
-            raise BadView(f"view {self._store.view}: cannot search for {text!r}: {error}") from error
-        snippets = self._snippets(query, highlight)
-        hits = [self._hit(score, address, snippets) for score, address in found.hits[:limit]]
-        return SearchResult(int(found.count), hits, counts)
-
-    def _parse(self, text: str) -> Any:
-        words = [name for name, kind in self._store.fields.items() if kind == "text"]
-        defaults = words or ([_ALL] if not self._store.fields else [*self._store.fields])
-        try:
-            asked = self._index.parse_query(text, defaults) if text.strip() else tantivy.Query.all_query()
-        except ValueError as error:
-            raise BadView(f"view {self._store.view}: {text!r} is not a query: {error}") from error
-        must = tantivy.Occur.Must
-        only_rows = tantivy.Query.const_score_query(self._term(_KIND, _IS_ROW), 0.0)
-        return tantivy.Query.boolean_query([(must, asked), (must, only_rows)])
-
-    def _facet(self, query: Any, name: str, size: int) -> dict[str, int]:
-        if self._store.fields.get(name) != "keyword":
-            raise BadView(f"view {self._store.view}: facets are counted of keyword columns, which {name!r} is not")
-        found = self._searcher.aggregate(query, {"f": {"terms": {"field": name, "size": size}}})
-        return {str(each["key"]): int(each["doc_count"]) for each in found["f"]["buckets"]}
-
-    def _snippets(self, query: Any, wanted: Sequence[str] | None) -> dict[str, Any]:
-        words = [name for name, kind in self._store.fields.items() if kind == "text"] or [_ALL]
-        names = words if wanted is None else [name for name in wanted if name in words]
-        found = {}
-        for name in names:
-            generator = tantivy.SnippetGenerator.create(self._searcher, query, self._index.schema, name)
-            generator.set_max_num_chars(SNIPPET_CHARACTERS_MAX)
-            found[name] = generator
-        return found
-
-    def _hit(self, score: Any, address: Any, snippets: Mapping[str, Any]) -> Hit:
-        document = self._searcher.doc(address)
-        passages = {name: made.snippet_from_doc(document).to_html() for name, made in snippets.items()}
-        shown = {"" if name == _ALL else name: html for name, html in passages.items() if "<b>" in html}
-        row: Row = _decode(document.get_first(_ROW))
-        return Hit(row, float(score) if isinstance(score, int | float) else 0.0, shown)
-
-    def _rows(self, query: Any, limit: int) -> Iterator[Row]:
-        for start in range(0, limit, SCAN_DOCUMENTS):
-            found = self._searcher.search(query, min(SCAN_DOCUMENTS, limit - start), offset=start, count=False)
-            for _, address in found.hits:
-                yield _decode(self._searcher.doc(address).get_first(_ROW))
-
-    def _term(self, field: str, value: str) -> Any:
-        return tantivy.Query.term_query(self._index.schema, field, value)
-
-
-def _bookmark(searcher: Any) -> Bookmark:
-    query = tantivy.Query.term_query(searcher_schema(), _ID, _PREFIX[_BOOKMARK])
-    found = searcher.search(query, 1, count=False).hits
-    return Bookmark.from_json(searcher.doc(found[0][1]).get_first(_ROW)) if found else Bookmark()
-
-
-def searcher_schema() -> Any:
-    """A schema in which the index's own fields have the numbers that they have in every index: they come first."""
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field(_ID, tokenizer_name="raw", index_option="basic")
-    return builder.build()
 
 
 def _add_date(document: Any, name: str, value: Any) -> None:
@@ -475,11 +321,3 @@ def _analyzer(view: str, language: str) -> Any:
         return builder.filter(tantivy.Filter.lowercase()).filter(tantivy.Filter.stemmer(language)).build()
     except ValueError as error:
         raise BadView(f"view {view}: language {language!r}: {error}") from error
-
-
-@contextmanager
-def _available() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise StoreUnavailable(f"tantivy: {error}") from error
