@@ -186,12 +186,20 @@ def _size(text: str) -> int:
 
 
 def _follow(capture: Capture, *, as_json: bool) -> int:
-    from headwater.status import Reporter
-
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s", stream=sys.stderr)
     stopping = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopping.set())
+    before = {each: signal.signal(each, lambda *_: stopping.set()) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        _report_until(stopping, capture, as_json=as_json)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    return 0
+
+
+def _report_until(stopping: threading.Event, capture: Capture, *, as_json: bool) -> None:
+    from headwater.status import Reporter
+
     settings = capture.settings
     with Reporter(settings.connection, "capture", lambda: {settings.name: capture.status()}), capture:
         said = ""
@@ -202,7 +210,6 @@ def _follow(capture: Capture, *, as_json: bool) -> int:
             if text != said and text:
                 print(text, flush=True)
             said = text
-    return 0
 
 
 def _progress(status: dict[str, Any]) -> Iterator[str]:
