@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from headwater.pipeline.sessions import prepare_session as prepare_session
     from headwater.pipeline.sessions import session as session
     from headwater.pipeline.sessions import ship_package as ship_package
+    from headwater.pipeline.stateful.reading import read_state as read_state
+    from headwater.pipeline.stateful.reading import repartition_state as repartition_state
+    from headwater.pipeline.time import device_time as device_time
+    from headwater.pipeline.time import event_time as event_time
+    from headwater.pipeline.time import processing_time as processing_time
     from headwater.pipeline.topics import topic as topic
+    from headwater.pipeline.watching import watch as watch
     from headwater.pipeline.writing import split_bad as split_bad
     from headwater.pipeline.writing import write_topic as write_topic
 
@@ -37,14 +43,20 @@ _EXPORTS = {
     "Protobuf": "headwater.pipeline.formats",
     "Registry": "headwater.pipeline.formats",
     "Text": "headwater.pipeline.formats",
+    "device_time": "headwater.pipeline.time",
+    "event_time": "headwater.pipeline.time",
     "into_database": "headwater.pipeline.batches",
     "into_delta": "headwater.pipeline.batches",
     "prepare_session": "headwater.pipeline.sessions",
+    "processing_time": "headwater.pipeline.time",
+    "read_state": "headwater.pipeline.stateful.reading",
+    "repartition_state": "headwater.pipeline.stateful.reading",
     "session": "headwater.pipeline.sessions",
     "ship_package": "headwater.pipeline.sessions",
     "split_bad": "headwater.pipeline.writing",
     "to_records": "headwater.pipeline.records",
     "topic": "headwater.pipeline.topics",
+    "watch": "headwater.pipeline.watching",
     "write_topic": "headwater.pipeline.writing",
 }
 
@@ -57,14 +69,20 @@ __all__ = [
     "Protobuf",
     "Registry",
     "Text",
+    "device_time",
+    "event_time",
     "into_database",
     "into_delta",
     "prepare_session",
+    "processing_time",
+    "read_state",
+    "repartition_state",
     "session",
     "ship_package",
     "split_bad",
     "to_records",
     "topic",
+    "watch",
     "write_topic",
 ]
 
