@@ -51,22 +51,22 @@ def data(rows: int = ROWS) -> dict[str, pa.Table]:
     events, auctions = np.arange(rows - len(tenth)), np.arange(rows - len(quarter))
     clicked = np.maximum(half - chance.integers(0, 5 * PER_SECOND, len(half)), 0)  # up to 10 s before
     return {
-        "search": pa.table({"k": half, "query": half % 1000, "searched": _times(half, rows)}),
-        "click": pa.table({"ck": clicked, "url": half % 777, "clicked": _times(half, rows)}),
-        "event": pa.table(
+        "searches": pa.table({"k": half, "words": half % 1000, "searched": _times(half, rows)}),
+        "clicks": pa.table({"ck": clicked, "url": half % 777, "clicked": _times(half, rows)}),
+        "views": pa.table(
             {"k": chance.integers(0, TABLE_KEYS, len(events)), "page": events % 100, "at": _times(events, rows)}
         ),
-        "profile": pa.table(
-            {"pk": chance.integers(0, TABLE_KEYS, len(tenth)), "city": tenth % 77, "since": _times(tenth, rows)}
+        "profiles": pa.table(
+            {"pk": chance.integers(0, TABLE_KEYS, len(tenth)), "city": tenth % 77, "changed": _times(tenth, rows)}
         ),
-        "auction": pa.table(
+        "auctions": pa.table(
             {
                 "auction": auctions,
                 "seller": np.maximum(auctions // 3 - chance.integers(0, 1000, len(auctions)), 0),
                 "category": auctions % 5,
             }
         ),
-        "person": pa.table({"id": quarter, "state": quarter % 50}),
+        "people": pa.table({"id": quarter, "region": quarter % 50}),
         "bid": bids(rows),
     }
 
@@ -97,8 +97,8 @@ def ours() -> dict[str, Query]:
     delay = "4 seconds"
     return {
         "interval_join": lambda s, checkpoint: joins.interval(
-            event_time(s["search"], "searched", delay=delay),
-            event_time(s["click"], "clicked", delay=delay),
+            event_time(s["searches"], "searched", delay=delay),
+            event_time(s["clicks"], "clicked", delay=delay),
             {"k": "ck"},
             lower="0 seconds",
             upper="10 seconds",
@@ -106,13 +106,13 @@ def ours() -> dict[str, Query]:
             checkpoint=checkpoint,
         ),
         "stream_table_join": lambda s, checkpoint: joins.stream_table(
-            event_time(s["event"], "at", delay=delay),
-            event_time(s["profile"], "since", delay=delay),
+            event_time(s["views"], "at", delay=delay),
+            event_time(s["profiles"], "changed", delay=delay),
             {"k": "pk"},
             checkpoint=checkpoint,
         ),
         "table_table_join": lambda s, checkpoint: joins.tables(
-            s["auction"], s["person"], {"seller": "id"}, checkpoint=checkpoint
+            s["auctions"], s["people"], {"seller": "id"}, checkpoint=checkpoint
         ),
         "top_n": lambda s, checkpoint: changelogs.top_n(
             s["bid"], ["auction"], ["price desc"], 10, checkpoint=checkpoint
@@ -124,30 +124,30 @@ def sparks() -> dict[str, Query]:
     from pyspark.sql import functions as F
 
     def interval(s: Streams, _: str) -> DataFrame:
-        left = s["search"].withWatermark("searched", "4 seconds")
-        right = s["click"].withWatermark("clicked", "4 seconds")
+        left = s["searches"].withWatermark("searched", "4 seconds")
+        right = s["clicks"].withWatermark("clicked", "4 seconds")
         near = F.expr("clicked >= searched AND clicked <= searched + interval 10 seconds")
         return left.join(right, (F.col("k") == F.col("ck")) & near)
 
     def tables(s: Streams, _: str) -> DataFrame:
-        return s["auction"].join(s["person"], F.col("seller") == F.col("id"))
+        return s["auctions"].join(s["people"], F.col("seller") == F.col("id"))
 
     return {"interval_join": interval, "table_table_join": tables}
 
 
 FLINK = {
     "interval_join": (
-        "k BIGINT, query BIGINT, url BIGINT",
-        "SELECT k, query, url FROM search LEFT JOIN click ON k = ck "
+        "k BIGINT, words BIGINT, url BIGINT",
+        "SELECT k, words, url FROM searches LEFT JOIN clicks ON k = ck "
         "AND clicked BETWEEN searched AND searched + INTERVAL '10' SECOND",
     ),
     "stream_table_join": (
         "k BIGINT, page BIGINT, city BIGINT",
-        "SELECT event.k, page, city FROM event JOIN versions FOR SYSTEM_TIME AS OF event.`at` ON event.k = versions.pk",
+        "SELECT views.k, page, city FROM views JOIN versions FOR SYSTEM_TIME AS OF views.`at` ON views.k = versions.pk",
     ),
     "table_table_join": (
-        "auction BIGINT, seller BIGINT, category BIGINT, state BIGINT",
-        "SELECT auction, seller, category, state FROM auction JOIN person ON seller = id",
+        "auction BIGINT, seller BIGINT, category BIGINT, region BIGINT",
+        "SELECT auction, seller, category, region FROM auctions JOIN people ON seller = id",
     ),
     "top_n": (
         "auction BIGINT, bidder BIGINT, price BIGINT, n BIGINT",
@@ -156,13 +156,13 @@ FLINK = {
     ),
 }
 VERSIONS = (
-    "CREATE VIEW versions AS SELECT pk, city, since FROM (SELECT *, ROW_NUMBER() OVER "
-    "(PARTITION BY pk ORDER BY since DESC) AS n FROM profile) WHERE n = 1"
+    "CREATE VIEW versions AS SELECT pk, city, changed FROM (SELECT *, ROW_NUMBER() OVER "
+    "(PARTITION BY pk ORDER BY changed DESC) AS n FROM profiles) WHERE n = 1"
 )
 USES = {
-    "interval_join": ("search", "click"),
-    "stream_table_join": ("event", "profile"),
-    "table_table_join": ("auction", "person"),
+    "interval_join": ("searches", "clicks"),
+    "stream_table_join": ("views", "profiles"),
+    "table_table_join": ("auctions", "people"),
     "top_n": ("bid",),
 }
 
