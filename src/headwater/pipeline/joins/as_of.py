@@ -41,7 +41,7 @@ from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import TIME
-from headwater.pipeline.windows.late import lows, timed
+from headwater.pipeline.windows.late import Missed, lows, timed
 
 __all__ = ["AsOf", "as_of", "stream_table"]
 
@@ -176,7 +176,7 @@ class AsOf(Operator):
         rows = timed(table, state)
         at = times(rows, TIME)
         late = at < lows(rows, time) - self._words.lateness.kept
-        self._words.lateness.note(state, rows, np.flatnonzero(late), at[late])
+        self._words.lateness.note(state, rows, np.flatnonzero(late), Missed(at[late], at[late]))
         return take(rows, np.flatnonzero(~late)), at[~late]
 
     def _seen(self, at: Ints) -> Ints:

@@ -26,7 +26,7 @@ from headwater.pipeline.stateful.schema import Column, TableSpec
 from headwater.pipeline.stateful.state import EncodedKeys, Rows, State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import TIME
-from headwater.pipeline.windows.late import Lateness, lows, timed
+from headwater.pipeline.windows.late import Lateness, Missed, lows, timed
 
 __all__ = ["AT", "Arrivals", "Kept", "Timed", "check_stream", "within"]
 
@@ -132,7 +132,7 @@ class Arrivals:
         behind = at < low
         refused = at < low - self._lateness.kept
         numbers = np.flatnonzero(refused)
-        self._lateness.note(state, rows, numbers, at[numbers])
+        self._lateness.note(state, rows, numbers, Missed(at[numbers], at[numbers]))
         every = self._timed(rows, at)
         late = every.pick(refused if self._lateness.sides else numbers[:0])
         if self._waiting is None:

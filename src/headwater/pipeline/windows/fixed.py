@@ -43,8 +43,8 @@ from headwater.pipeline.windows.definition import (
     window_fields,
     within,
 )
-from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts
-from headwater.pipeline.windows.late import beside, lows, timed, with_side
+from headwater.pipeline.windows.grouping import Keyed, distinct, each_between, grouped, keyed, row_counts
+from headwater.pipeline.windows.late import Missed, beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
 
 __all__ = ["FixedWindows", "hopping", "tumbling"]
@@ -176,12 +176,14 @@ class FixedWindows(Operator):
         closed = (lows(rows, time) - self._late.kept - self._offset - self._size) // self._hop
         taken = np.maximum(first, closed + 1)
         keys = keyed(rows, self.keys_of())
-        late, missed = _each(first, np.minimum(last, closed))
-        self._late.note(state, rows, late, self._start(missed))
+        missed = np.minimum(last, closed)
+        late = np.flatnonzero(first <= missed)
+        self._late.note(state, rows, late, Missed(first[late], missed[late], self._hop, self._offset))
         results = self._results(state, self._touched(rows, keys, taken, last), time)
         if not self._late.sides:
             return results
-        starts = self._start(missed)
+        late, number = each_between(first, missed)
+        starts = self._start(number)
         known = {START: starts, END: starts + self._size, **keys.take(keys.index[late])}
         return beside(results, self._schema, rows, late, known)
 
@@ -197,7 +199,7 @@ class FixedWindows(Operator):
         (pane_first, pane_last, pane_key), pane = distinct(first, last, index)
         panes = grouped(rows, pane, len(pane_key))
         added, counts = self._aggregates.partial(panes), row_counts(panes)
-        of, number = _each(pane_first, pane_last)
+        of, number = each_between(pane_first, pane_last)
         (window, key), place = distinct(number, pane_key[of])
         if len(of) > len(pane_key) or len(window) < len(of):
             added = {name: as_array(column).take(pa.array(of)) for name, column in added.items()}
@@ -270,11 +272,3 @@ def _only(kept: npt.NDArray[np.bool_], columns: Mapping[str, Any]) -> dict[str, 
     """The rows of some columns that are kept."""
     mask = pa.array(kept)
     return {name: as_array(column).filter(mask) for name, column in columns.items()}
-
-
-def _each(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
-    """Every whole number from `first` to `last` of each row: (row, number) as two columns."""
-    count = np.maximum(last - first + 1, 0)
-    row = np.repeat(np.arange(len(first)), count)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    return row, first[row] + within

@@ -14,7 +14,7 @@ from headwater.pipeline.columns import WEIGHT
 from headwater.pipeline.stateful.operator import group
 from headwater.pipeline.stateful.state import Rows, StateTable
 
-__all__ = ["Keyed", "distinct", "grouped", "keyed", "scanned"]
+__all__ = ["Keyed", "distinct", "each_between", "grouped", "keyed", "scanned"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -57,6 +57,14 @@ def distinct(*columns: Numbers) -> tuple[tuple[Numbers, ...], Numbers]:
         code = code * (high - low + 1) + (column - low)
     firsts, index = np.unique(code, return_index=True, return_inverse=True)[1:]
     return tuple(column[firsts] for column in columns), index.astype(np.int64)
+
+
+def each_between(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """Every whole number from `first` to `last` of each row: (row, number) as two columns."""
+    count = np.maximum(last - first + 1, 0)
+    row = np.repeat(np.arange(len(first)), count)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    return row, first[row] + within
 
 
 def grouped(table: pa.Table, index: Numbers, count: int) -> Grouped:

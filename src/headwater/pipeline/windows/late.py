@@ -29,15 +29,26 @@ from headwater.pipeline.stateful.operator import LOW, MIN_TIME, Time
 from headwater.pipeline.stateful.state import State
 from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import PRODUCER, TIME, microseconds
-from headwater.pipeline.windows.grouping import distinct, keyed
+from headwater.pipeline.windows.grouping import Numbers, distinct, each_between, keyed
 
-__all__ = ["ROW", "Lateness", "lows", "with_side"]
+__all__ = ["ROW", "Lateness", "Missed", "beside", "lows", "timed", "with_side"]
 
 ROW = "_row"  # in side output: the late row as it came
 DROPPED_SHOWN_MAX = 100  # (producer, window) pairs in a batch's counts; all are in its totals
 ALERT_ROWS_MIN = 100  # rows in a batch below which a share says nothing
 
 _log = logging.getLogger("headwater.pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """The windows that each of some rows missed: by number, from `first` to `last`; number n starts at n * hop +
+    offset, microseconds."""
+
+    first: Numbers
+    last: Numbers
+    hop: int = 1
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +80,15 @@ class Lateness:
     def sides(self) -> bool:
         return self.policy == SIDE
 
-    def note(self, state: State, rows: pa.Table, late: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> None:
-        """Count the rows numbered `late` against the windows that they missed, and warn above the rate."""
+    def note(self, state: State, rows: pa.Table, late: Numbers, missed: Missed) -> None:
+        """Count the rows numbered `late` against the windows that each of them `missed`, and warn above the rate."""
         notes = state.notes.setdefault("late", {"rows": 0, "late": 0, "rate": 0.0, "alert": False, "windows": []})
         notes["rows"] += rows.num_rows
         if not len(late):
             return
-        notes["late"] += len(np.unique(late))
+        notes["late"] += len(late)
         notes["rate"] = round(notes["late"] / notes["rows"], 4)
-        notes["windows"] = (notes["windows"] + _by_producer(rows, late, starts))[:DROPPED_SHOWN_MAX]
+        notes["windows"] = (notes["windows"] + _by_producer(rows, late, missed))[:DROPPED_SHOWN_MAX]
         if not notes["alert"] and notes["rows"] >= ALERT_ROWS_MIN and notes["rate"] > self.alert_above:
             notes["alert"] = True
             _log.warning(
@@ -90,11 +101,15 @@ class Lateness:
             )
 
 
-def _by_producer(rows: pa.Table, late: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+def _by_producer(rows: pa.Table, late: Numbers, missed: Missed) -> list[dict[str, Any]]:
     """The (producer, window) pairs that most rows were late for."""
     producers = keyed(rows.take(pa.array(late)), [PRODUCER] if PRODUCER in rows.column_names else [])
-    (producer, start), index = distinct(producers.index, starts)
-    counts = np.bincount(index)
+    # rows that missed the same windows are counted first: one may have missed a thousand
+    (producer, first, last), index = distinct(producers.index, missed.first, missed.last)
+    of, number = each_between(first, last)
+    (producer, number), place = distinct(producer[of], number)
+    counts = np.bincount(place, weights=np.bincount(index)[of]).astype(np.int64)
+    start = number * missed.hop + missed.offset
     most = np.sort(np.argsort(-counts, kind="stable")[:DROPPED_SHOWN_MAX])
     names = producers.take(producer[most]).get(PRODUCER, pa.repeat("", len(most))).to_pylist()
     return [

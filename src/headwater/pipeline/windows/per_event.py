@@ -38,7 +38,7 @@ from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import PRODUCER, TIME, TIMESTAMP, microseconds
 from headwater.pipeline.windows.definition import Words, bounded, check_input, checked_key, within
 from headwater.pipeline.windows.grouping import keyed, scanned
-from headwater.pipeline.windows.late import beside, lows, timed, with_side
+from headwater.pipeline.windows.late import Missed, beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
 
 __all__ = ["Sliding", "sliding"]
@@ -142,7 +142,7 @@ class Sliding(Operator):
         at = times(rows, TIME)
         too_late = at < lows(rows, time) - self._late.kept
         late = np.flatnonzero(too_late)
-        self._late.note(state, rows, late, at[late])
+        self._late.note(state, rows, late, Missed(at[late], at[late]))
         taken = rows.filter(pa.array(~too_late)) if len(late) else rows
         results = self._publisher.say(state, self._results(state, taken, time), time.now).select(self._shown.names)
         self._forget(state, time)

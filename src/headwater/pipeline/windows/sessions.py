@@ -36,7 +36,7 @@ from headwater.pipeline.time.marks import times
 from headwater.pipeline.time.settings import TIME, TIMESTAMP, microseconds
 from headwater.pipeline.windows.definition import END, START, Words, bounded, check_input, checked_key, columns_of
 from headwater.pipeline.windows.grouping import Keyed, distinct, grouped, keyed, row_counts, scanned
-from headwater.pipeline.windows.late import beside, lows, timed, with_side
+from headwater.pipeline.windows.late import Missed, beside, lows, timed, with_side
 from headwater.pipeline.windows.publishing import Publisher, Results
 
 __all__ = ["Sessions", "session"]
@@ -121,7 +121,7 @@ class Sessions(Operator):
         at = times(rows, TIME)
         too_late = at < lows(rows, time) - self._late.kept
         late = np.flatnonzero(too_late)
-        self._late.note(state, rows, late, at[late])
+        self._late.note(state, rows, late, Missed(at[late], at[late]))
         taken = rows.filter(pa.array(~too_late)) if len(late) else rows
         results = self._results(state, taken, at[~too_late], time)
         if not self._late.sides:
