@@ -102,7 +102,7 @@ class Follower:
             while not self._stopping.is_set():
                 try:
                     self._follow(pace)
-                except (StoreUnavailable, KafkaException) as error:
+                except (StoreUnavailable, KafkaException, OSError) as error:
                     self._note("retrying", error)
                     _log.warning("view %s: %s; trying again", self.definition.name, error)
                     self._stopping.wait(pace.failed() / 1_000)

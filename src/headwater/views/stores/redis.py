@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import redis
-from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError, TimeoutError, WatchError
+from redis.exceptions import RedisError, WatchError
 
 from headwater.views.bookmark import Bookmark
 from headwater.views.errors import Fenced, StoreUnavailable
@@ -159,7 +159,7 @@ class RedisWriter:
     def close(self) -> None:
         try:
             self._pipe.reset()
-        except RedisError:  # the connection is gone, and what it watched with it
+        except (RedisError, OSError):  # the connection is gone, and what it watched with it
             self._pipe.connection = None
 
     def _overtaken(self, epoch: int) -> Fenced | StoreUnavailable:
@@ -253,7 +253,5 @@ def _bytes(found: Any) -> bytes | None:
 def _available() -> Iterator[None]:
     try:
         yield
-    except WatchError:
-        raise
-    except (ConnectionError, TimeoutError, ReadOnlyError, ResponseError) as error:
+    except (RedisError, OSError) as error:  # a connection lost while keys are watched is a WatchError too
         raise StoreUnavailable(f"Redis: {error}") from error
