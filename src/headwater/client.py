@@ -28,6 +28,11 @@ _log = logging.getLogger("headwater.kafka")  # what librdkafka says; it comes wh
 
 SYSLOG_WARNING = 4  # librdkafka tells of every connection that comes and goes at the levels beyond
 
+# When all brokers it knows are gone ("rebootstrap"), librdkafka strikes them off its list, but not from what it knows of
+# groups' coordinators: `send_offsets_to_transaction` then waits for one that never comes, past its time-out (its issues
+# 5511 and 5456). So the list is kept; who finds nobody any more makes a new producer.
+_TRANSACTIONAL = {"metadata.recovery.strategy": "none"}
+
 # librdkafka's names whose values never reach a log, a page or an error message
 SECRET_OPTIONS = frozenset(
     {"sasl.password", "ssl.key.password", "ssl.keystore.password", "sasl.oauthbearer.client.secret"}
@@ -58,7 +63,7 @@ class Connection:
         """Idempotent, acks=all, and partitioned as the Java client does, so that topics of both join."""
         options = self.client_options(enable_idempotence=True, partitioner="murmur2_random", **extra)
         if transactional_id is not None:
-            options["transactional.id"] = transactional_id
+            options = {**_TRANSACTIONAL, **options, "transactional.id": transactional_id}
         return Producer(options, logger=_log)
 
     def consumer(self, group: str, *, committed: bool = True, **extra: Any) -> Consumer:

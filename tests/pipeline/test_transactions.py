@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from tests.pipeline.logs import coverages, read
 
+from headwater.broker.embedded import Broker
 from headwater.client import Connection, ensure_topics
 from headwater.pipeline import transactions
 from headwater.pipeline.errors import WriteFailed
@@ -18,6 +21,7 @@ from headwater.positions import Position
 
 SOURCE = "transactions-source"
 INPUTS = Position({(SOURCE, 0): 7, (SOURCE, 1): 9})
+AFTER_RESTART_S = 20  # for the next batch; it takes 1 to 3 s, most of it waits between connections
 
 
 @pytest.fixture
@@ -106,6 +110,23 @@ def test_the_next_batch_goes_on_with_the_same_producer(log: Connection, attempt:
     transaction = opened(log, replace(attempt, batch=1, inputs="next"))
     assert transaction.reused
     transaction.commit()
+
+
+def test_a_batch_after_the_broker_was_restarted_does_not_wait_for_ever(tmp_path: Path, attempt: Attempt) -> None:
+    def next_batch() -> None:
+        write(log, replace(attempt, batch=1, inputs="next"), "out", b"b")
+
+    with Broker(tmp_path) as broker:
+        address = broker.bootstrap_servers
+        log = Connection(address)
+        ensure_topics(log, ["out", SOURCE], partitions=2)
+        write(log, attempt, "out", b"a")
+    writing = threading.Thread(target=next_batch, daemon=True)
+    writing.start()
+    with Broker(tmp_path, listen=address):
+        writing.join(AFTER_RESTART_S)
+        assert not writing.is_alive()
+        assert sorted(value or b"" for value in found(log, "out")) == [b"a", b"b"]
 
 
 def test_what_an_attempt_left_open_is_aborted_by_the_next(log: Connection, attempt: Attempt, topic: str) -> None:
