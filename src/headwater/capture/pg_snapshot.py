@@ -205,14 +205,12 @@ def read_chunk(
     query = chunk_query(task, details, settings, order, after=after, until=until)
     key_at = [list(details.columns).index(name) for name in order]
     rows: list[tuple[bytes | None, bytes]] = []
-    size, last, cut = 0, None, False
+    size, line, cut = 0, b"", False
     for line in copy_rows(connection, query):
-        values = copy_values(line)
-        fragments = plan.fragments(values)
+        fragments = plan.copied(line)
         row = plan.row % tuple(fragments)
         rows.append((plan.key_of(fragments), row))
         size += len(row)
-        last = values
         if size > CHUNK_BYTES_MAX and not whole:
             cut = True
             break
@@ -221,7 +219,8 @@ def read_chunk(
     else:
         command(connection, "COMMIT")
     full = cut or (until is None and len(rows) >= settings.chunk_rows)
-    end = [_text(last[i]) for i in key_at] if last is not None and full else until
+    last = copy_values(line)
+    end = [_text(last[i]) for i in key_at] if rows and full else until
     return Chunk(task, plan, uuid.uuid4().hex, snapshot, rows, after, end, size)
 
 
@@ -292,7 +291,7 @@ def whole_table(catalog: Catalog, dsn: str, task: TableTask, settings: Settings)
         plan = plan_of_table(task, details, catalog, settings)
         yield plan
         for line in copy_rows(connection, chunk_query(task, details, settings, [])):
-            fragments = plan.fragments(copy_values(line))
+            fragments = plan.copied(line)
             yield plan.key_of(fragments), plan.row % tuple(fragments)
     finally:
         connection.finish()

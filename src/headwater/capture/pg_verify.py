@@ -11,7 +11,6 @@ from typing import Any
 from headwater.capture.errors import CaptureError
 from headwater.capture.pg_catalog import Catalog, TableRef
 from headwater.capture.pg_connection import command, copy_rows, format_lsn, parse_lsn, raw_connect
-from headwater.capture.pg_copy import copy_values
 from headwater.capture.pg_snapshot import TableTask, chunk_query, plan_of_table
 from headwater.capture.pg_visibility import Visibility
 from headwater.capture.publisher import read_state
@@ -75,7 +74,7 @@ class PostgresSnapshot:
         details = self._catalog.details(table.oid)
         plan = plan_of_table(task, details, self._catalog, self._settings)
         for line in copy_rows(self._connection, chunk_query(task, details, self._settings, [])):
-            fragments = plan.fragments(copy_values(line))
+            fragments = plan.copied(line)
             yield plan.key_of(fragments), plan.row_of(fragments)
 
     def sees(self, event: Event) -> bool:
