@@ -28,8 +28,8 @@ _log = logging.getLogger("headwater.kafka")  # what librdkafka says; it comes wh
 
 SYSLOG_WARNING = 4  # librdkafka tells of every connection that comes and goes at the levels beyond
 
-# When all brokers it knows are gone ("rebootstrap"), librdkafka strikes them off its list, but not from what it knows of
-# groups' coordinators: `send_offsets_to_transaction` then waits for one that never comes, past its time-out (its issues
+# When all brokers it knows are gone ("rebootstrap"), librdkafka strikes them off its list, but still waits for one of
+# them if it was a group's coordinator: `send_offsets_to_transaction` never returns, whatever its time-out (its issues
 # 5511 and 5456). So the list is kept; who finds nobody any more makes a new producer.
 _TRANSACTIONAL = {"metadata.recovery.strategy": "none"}
 
