@@ -87,7 +87,7 @@ def test_changes_while_chunks_are_read_win_over_the_chunks(rows: Database, captu
             i = 0
             while not stop.is_set():
                 i += 1
-                connection.execute("UPDATE rows SET v = v + 1 WHERE id % 97 = %s", [i % 97])
+                connection.execute("UPDATE rows SET v = v + 1 WHERE id %% 97 = %s", [i % 97])
                 connection.execute("DELETE FROM rows WHERE id = %s", [i * 13 % 3000])
                 connection.execute("INSERT INTO rows VALUES (%s, -1) ON CONFLICT DO NOTHING", [10_000 + i % 50])
                 connection.execute("UPDATE rows SET id = id + 20000 WHERE id = %s", [i * 29 % 3000])

@@ -65,7 +65,7 @@ def test_it_holds_while_the_table_goes_on_changing(rows: Database, capturing: Ca
         chance = random.Random(1)
         with rows.connect() as connection:
             while not stop.is_set():
-                connection.execute("UPDATE rows SET v = v + 1 WHERE id % 50 = %s", [chance.randrange(50)])
+                connection.execute("UPDATE rows SET v = v + 1 WHERE id %% 50 = %s", [chance.randrange(50)])
                 connection.execute("DELETE FROM rows WHERE id = %s", [chance.randrange(500)])
 
     worker = threading.Thread(target=change)

@@ -93,7 +93,8 @@ class ReplicationStream:
             reason = _reason(self._connection)
             self._connection.finish()
             raise SourceLost(f"PostgreSQL does not stream slot {slot!r}: {reason}")
-        self._descriptor = self._connection.socket
+        self._readable = select.poll()  # unlike select, it takes descriptors beyond 1,023
+        self._readable.register(self._connection.socket, select.POLLIN)
 
     def next_frame(self) -> bytes | None:
         """The next frame that has arrived, or None when nothing has."""
@@ -112,7 +113,7 @@ class ReplicationStream:
 
     def wait(self, timeout_s: float) -> None:
         """Until something arrives or the time is over."""
-        if select.select([self._descriptor], [], [], timeout_s)[0]:
+        if self._readable.poll(timeout_s * 1000):
             try:
                 self._connection.consume_input()
             except psycopg.Error as error:
