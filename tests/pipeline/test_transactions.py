@@ -112,21 +112,31 @@ def test_the_next_batch_goes_on_with_the_same_producer(log: Connection, attempt:
     transaction.commit()
 
 
-def test_a_batch_after_the_broker_was_restarted_does_not_wait_for_ever(tmp_path: Path, attempt: Attempt) -> None:
-    def next_batch() -> None:
-        write(log, replace(attempt, batch=1, inputs="next"), "out", b"b")
-
-    with Broker(tmp_path) as broker:
-        address = broker.bootstrap_servers
-        log = Connection(address)
+def write_around_a_restart(data: Path, options: dict[str, str], attempt: Attempt) -> list[bytes | None]:
+    """What is there of two batches, the second of which is begun while the broker is away."""
+    with Broker(data) as broker:
+        log = Connection(broker.bootstrap_servers, options)
         ensure_topics(log, ["out", SOURCE], partitions=2)
         write(log, attempt, "out", b"a")
-    writing = threading.Thread(target=next_batch, daemon=True)
+    after = replace(attempt, batch=1, inputs="next")
+    writing = threading.Thread(target=write, args=(log, after, "out", b"b"), daemon=True)
     writing.start()
-    with Broker(tmp_path, listen=address):
+    with Broker(data, listen=log.bootstrap_servers):
         writing.join(AFTER_RESTART_S)
         assert not writing.is_alive()
-        assert sorted(value or b"" for value in found(log, "out")) == [b"a", b"b"]
+        return sorted(found(log, "out"), key=str)
+
+
+def test_a_batch_after_the_broker_was_restarted_does_not_wait_for_ever(tmp_path: Path, attempt: Attempt) -> None:
+    assert write_around_a_restart(tmp_path, {}, attempt) == [b"a", b"b"]
+
+
+def test_a_producer_that_no_longer_finds_its_coordinator_is_replaced(
+    tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "POSITIONS_TIMEOUT_S", 3.0)
+    loses_it = {"metadata.recovery.strategy": "rebootstrap"}
+    assert write_around_a_restart(tmp_path, loses_it, attempt) == [b"a", b"b"]
 
 
 def test_what_an_attempt_left_open_is_aborted_by_the_next(log: Connection, attempt: Attempt, topic: str) -> None:

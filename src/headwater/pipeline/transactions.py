@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import warnings
 from collections import OrderedDict
@@ -40,6 +41,7 @@ FLUSH_TIMEOUT_S = 120.0  # for the records of one task to be acknowledged
 LIVE_PRODUCERS_MAX = 4  # kept by one Python worker; each has a few threads and connections
 COVERAGE_KEPT_BATCHES = 1_000  # older coverage is deleted from its compacted topic; a follower then waits for a later
 SCAN_TIMEOUT_S = 330.0  # for the end of the coverage topic to be stable: past any transaction's time-out
+POSITIONS_TIMEOUT_S = 2 * REQUEST_TIMEOUT_S  # of ours, for a call that does not keep librdkafka's: see headwater.client
 CONNECT_ATTEMPTS_MAX = 20  # metadata requests until one is answered by a broker of the cluster itself
 SCAN_POLL_S = 1.0
 
@@ -77,6 +79,7 @@ class _Live:
     groups: _Groups
     run_id: str
     last_batch: int = -1
+    lost: bool = False  # in a call that does not return; closing it would not return either
 
 
 _live: OrderedDict[tuple[str, str, int], _Live] = OrderedDict()
@@ -176,11 +179,34 @@ def _groups_of(connection: Connection, query: str) -> _Groups:
 def _started(connection: Connection, attempt: Attempt, inputs: Position, live: _Live, *, reused: bool) -> Transaction:
     marker = TopicPartition(COVERAGE_TOPIC, attempt.task, attempt.batch, metadata=attempt.marker().metadata())
     live.producer.begin_transaction()
-    live.producer.send_offsets_to_transaction([marker], live.groups.batches, REQUEST_TIMEOUT_S)
+    _send_positions(live, [marker], live.groups.batches)
     if attempt.task == 0 and inputs.offsets:
         read = [TopicPartition(topic, partition, offset) for topic, partition, offset in inputs]
-        live.producer.send_offsets_to_transaction(read, live.groups.inputs, REQUEST_TIMEOUT_S)
+        _send_positions(live, read, live.groups.inputs)
     return Transaction(connection, attempt, inputs, live, reused)
+
+
+def _send_positions(live: _Live, positions: list[TopicPartition], group: Any) -> None:
+    """On a thread that may be left behind: a broker that leaves its cluster can have the call wait for ever.
+
+    It ends, fenced by the producer that takes over, with the next change of any of its connections.
+    """
+    failed: list[KafkaException] = []
+
+    def send() -> None:
+        try:
+            live.producer.send_offsets_to_transaction(positions, group, REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            failed.append(error)
+
+    sending = threading.Thread(target=send, name="headwater-positions", daemon=True)
+    sending.start()
+    sending.join(POSITIONS_TIMEOUT_S)
+    if sending.is_alive():
+        live.lost = True
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group's coordinator is not found again"))
+    if failed:
+        raise failed[0]
 
 
 def _markers(connection: Connection, attempt: Attempt, consumer: Consumer, tasks: int) -> dict[int, Marker]:
@@ -348,7 +374,7 @@ def _keep(place: tuple[str, str, int], live: _Live) -> None:
 
 def _close(live: _Live | None) -> None:
     """Leave nothing behind; a producer that was fenced says so once more, which is no news."""
-    if live is None:
+    if live is None or live.lost:
         return
     with contextlib.suppress(KafkaException), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
