@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import OURS, running
 from .java import events, java, properties, tool
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -108,16 +109,20 @@ def test_end_to_end_latency(server: str, unique: str) -> None:
     assert "Percentiles" in printed
 
 
-def test_client_compatibility_test_of_every_feature(server: str, unique: str) -> None:
-    printed = tool(
-        "ClientCompatibilityTest",
-        *("--bootstrap-server", server, "--topic", f"compatible-{unique}", "--num-cluster-nodes", "1"),
-        *("--offsets-for-times-supported", "true", "--cluster-id-supported", "true"),
-        *("--expect-record-too-large-exception", "false", "--create-topics-supported", "true"),
-        *("--describe-acls-supported", "true", "--describe-configs-supported", "true"),
-        *("--idempotent-producer-supported", "true"),
-    )
-    assert "Completed successfully" in printed
+def test_client_compatibility_test_of_every_feature(unique: str) -> None:
+    """Against ours alone: on a real Kafka, on a machine under load, the tool's own 10 s for a record ran out."""
+    with running(OURS) as server:
+        topic = f"compatible-{unique}"
+        tool("TopicCommand", "--bootstrap-server", server, "--create", "--topic", topic)
+        printed = tool(
+            "ClientCompatibilityTest",
+            *("--bootstrap-server", server, "--topic", topic, "--num-cluster-nodes", "1"),
+            *("--offsets-for-times-supported", "true", "--cluster-id-supported", "true"),
+            *("--expect-record-too-large-exception", "false", "--create-topics-supported", "true"),
+            *("--describe-acls-supported", "true", "--describe-configs-supported", "true"),
+            *("--idempotent-producer-supported", "true"),
+        )
+        assert "SUCCESS" in printed
 
 
 # -- administration
