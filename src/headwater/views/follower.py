@@ -124,7 +124,7 @@ class Follower:
         try:
             self.run()
         except HeadwaterError as error:  # kept in `error`; whoever started the thread asks
-            _log.warning("view %s: %s", self.definition.name, error)
+            _log.warning("%s", error)
 
     def _follow(self, pace: Pace) -> None:
         writer = self._store.writer(self.version, self._epoch)

@@ -115,6 +115,8 @@ class DeltaWriter:
         return self._meta.bookmark
 
     def begin(self) -> None:
+        if not self._path.exists():
+            raise self._fenced()
         with delta_available():
             self._table.update_incremental()
             self._check(meta_of(self._table))
@@ -158,6 +160,8 @@ class DeltaWriter:
         self.abort()
 
     def _claim(self, epoch: int | None) -> None:
+        if epoch is not None and not self._path.exists():
+            raise self._fenced()
         for _ in range(COMMIT_ATTEMPTS_MAX):
             self._table = open_table(self._path) or self._create()
             meta = meta_of(self._table)
@@ -182,7 +186,7 @@ class DeltaWriter:
             raise self._fenced()
 
     def _fenced(self) -> Fenced:
-        return Fenced(f"view {self._view}: a newer follower of {self._path} has taken over")
+        return Fenced(f"view {self._view}: a newer follower of {self._path} has taken over, or it was dropped")
 
     def _write(self, bookmark: Bookmark) -> None:
         columns = self._columns

@@ -148,7 +148,9 @@ class LmdbWriter:
         self.abort()
 
     def _fenced(self) -> Fenced:
-        return Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")
+        return Fenced(
+            f"view {self._view}: a newer follower of version {self._version} has taken over, or it was dropped"
+        )
 
 
 class LmdbReader:

@@ -209,7 +209,9 @@ class OpenSearchWriter:
             raise RecordRefused(f"OpenSearch refused the row: {_reason(outcome.get('error'))}")
 
     def _fenced(self) -> Fenced:
-        return Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")
+        return Fenced(
+            f"view {self._view}: a newer follower of version {self._version} has taken over, or it was dropped"
+        )
 
 
 class OpenSearchReader:

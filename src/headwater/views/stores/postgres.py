@@ -215,7 +215,9 @@ class PostgresWriter:
         self._db.close()
 
     def _fenced(self) -> Fenced:
-        return Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")
+        return Fenced(
+            f"view {self._view}: a newer follower of version {self._version} has taken over, or it was dropped"
+        )
 
     def _stored(self, *, lock: bool = False) -> tuple[int, str]:
         found = self._db.execute(

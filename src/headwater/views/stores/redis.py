@@ -171,7 +171,9 @@ class RedisWriter:
         )
 
     def _fenced(self) -> Fenced:
-        return Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")
+        return Fenced(
+            f"view {self._view}: a newer follower of version {self._version} has taken over, or it was dropped"
+        )
 
 
 class RedisReader:

@@ -133,7 +133,9 @@ class SqliteWriter:
             self._db.execute("BEGIN IMMEDIATE")
             if self._stored()[0] != self.epoch:
                 self._db.execute("ROLLBACK")
-                raise Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")
+                raise Fenced(
+                    f"view {self._view}: a newer follower of version {self._version} has taken over, or it was dropped"
+                )
 
     def delete(self, batch: Batch) -> None:
         if not len(batch) or not self._columns.names:
@@ -175,7 +177,9 @@ class SqliteWriter:
         with _transaction(self._db):
             stored = self._stored()[0]
             if epoch is not None and stored > epoch:
-                raise Fenced(f"view {self._view}: a newer follower of version {self._version} has taken over")
+                raise Fenced(
+                    f"view {self._view}: a newer follower of version {self._version} has taken over, or it was dropped"
+                )
             claimed = stored + 1 if epoch is None else epoch
             self._db.execute(
                 "INSERT INTO headwater_bookmarks VALUES (?, ?, ?, '') ON CONFLICT DO UPDATE SET epoch = excluded.epoch",

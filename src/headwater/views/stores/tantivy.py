@@ -137,7 +137,9 @@ class TantivyStore:
         with self._catalog.locked():
             stored = self.epoch(version)
             if epoch is not None and stored > epoch:
-                raise Fenced(f"view {self.view}: a newer follower of version {version} has taken over")
+                raise Fenced(
+                    f"view {self.view}: a newer follower of version {version} has taken over, or it was dropped"
+                )
             claimed = stored + 1 if epoch is None else epoch
             replace_file(self.epoch_file(version), str(claimed))
             return claimed
@@ -202,7 +204,9 @@ class TantivyWriter:
         self._busy.acquire()
         try:
             if self._store.epoch(self._version) != self.epoch or self._writer is None:
-                raise Fenced(f"view {self._store.view}: a newer follower of version {self._version} has taken over")
+                raise Fenced(
+                    f"view {self._store.view}: a newer follower of version {self._version} has taken over, or it was dropped"
+                )
         except BaseException:
             self._busy.release()
             raise
