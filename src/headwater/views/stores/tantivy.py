@@ -205,7 +205,8 @@ class TantivyWriter:
         try:
             if self._store.epoch(self._version) != self.epoch or self._writer is None:
                 raise Fenced(
-                    f"view {self._store.view}: a newer follower of version {self._version} has taken over, or it was dropped"
+                    f"view {self._store.view}: a newer follower of version {self._version} has taken over, or it "
+                    "was dropped"
                 )
         except BaseException:
             self._busy.release()
