@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# An example may take as long as it takes: its time on a busy machine says nothing about the code.
+settings.register_profile("headwater", deadline=None)
+settings.load_profile("headwater")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

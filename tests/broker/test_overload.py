@@ -147,9 +147,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_either(tmp_path: Pa
             sent = _ask_without_listening(rude, topic)
             assert sent < 200_000, "the broker stops reading"
             assert broker.memory_mib() - before < 50
-            started = time.monotonic()
-            send(producer(broker.bootstrap), topic, [b"others are served"])
-            assert time.monotonic() - started < 5
+            send(producer(broker.bootstrap), topic, [b"others are served"])  # or fails
             assert rude.frame(), "and answers when it is listened to"
 
 
@@ -174,9 +172,7 @@ def test_a_consumer_that_stops_reading_costs_a_producer_nothing(bootstrap: str, 
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50 << 20)
     for client in slow:  # each is owed 10 MB and reads none of it
         client.send(FetchRequest(min_bytes=1, topics=(FetchTopic(topic=topic, partitions=(wanted,)),)), 12)
-    started = time.monotonic()
-    send(producer(bootstrap), topic, [b"y"] * 10)
-    assert time.monotonic() - started < 5
+    send(producer(bootstrap), topic, [b"y"] * 10)  # or fails: none of them reads before it is acknowledged
     for client in slow:
         client.close()
 

@@ -63,6 +63,6 @@ def test_what_is_no_regular_expression_of_a_regular_language_is_refused(pattern:
 
 def test_a_pattern_that_makes_backtracking_explode_takes_linear_time() -> None:
     pattern = TopicPattern("(a+)+b")
-    started = time.monotonic()
+    started = time.thread_time()
     assert not pattern.matches("a" * 249)
-    assert time.monotonic() - started < 1.0
+    assert time.thread_time() - started < 1.0  # s of this thread's own, however busy the machine
