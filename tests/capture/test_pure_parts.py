@@ -78,7 +78,9 @@ def test_a_fixed_decimal_reads_back(value: Decimal) -> None:
 
 
 nested = st.recursive(
-    st.lists(st.one_of(st.none(), st.text()), min_size=1, max_size=4), lambda inner: inner, max_leaves=8
+    st.lists(st.one_of(st.none(), st.text()), min_size=1, max_size=4),
+    lambda inner: st.lists(inner, min_size=1, max_size=3),
+    max_leaves=8,
 )
 
 
