@@ -93,7 +93,7 @@ class Program:
 
     def _aggregate(self, node: Node) -> Node:
         key, value = self._some(node.columns), self.random.choice(node.columns)
-        number = node.stream.schema.field(value).type.bit_width == 64 if value[-1] != "3" else False
+        number = str(node.stream.schema.field(value).type) != "string"
         names = [n for n in ("count", "min", "max", "sum", "mean") if number or n not in ("sum", "mean")]
         chosen = sorted(self.random.sample(names, self.random.randint(1, 2)))
         self._fresh += 1
@@ -110,7 +110,7 @@ class Program:
         rest = [c for c in node.columns if c not in order]
         words = [f"{c} {way}" for c, way in ways.items()] + [f"{c} {ways[order[0]]}" for c in rest]
         nulls = {"asc": "NULLS FIRST", "desc": "NULLS LAST"}
-        if any(w.endswith("asc") != words[0].endswith("asc") for w in words if w.split()[0][-1] == "3"):
+        if any(w.endswith("asc") != words[0].endswith("asc") for w in words if w.split()[0] in rest):
             words = [f"{w.split()[0]} desc" for w in words]
         n = self.random.randint(1, 3)
         ordering = ", ".join(f"{w} {nulls[w.split()[1]]}" for w in words)
