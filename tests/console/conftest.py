@@ -18,6 +18,8 @@ from headwater.client import Connection
 from headwater.console.app import application
 from headwater.console.cluster import Cluster
 from headwater.testing.waiting import eventually
+from headwater.views import Definition, ViewsRunner, create
+from headwater.views.serving import create_app
 
 # Chromium talks to nobody but the page, and needs no screen
 CHROMIUM_OPTIONS = (
@@ -41,16 +43,24 @@ class Console:
 
 
 @pytest.fixture(scope="module")
-def console() -> Iterator[Console]:
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     with Broker(num_partitions=2) as broker:
         connection = Connection(broker.bootstrap_servers)
         cluster = Cluster(connection)
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
-        app = application(cluster, host="127.0.0.1", settings=lambda: [{"name": "a.setting", "value": "1"}])
+        store = f"sqlite:{tmp_path_factory.mktemp('views')}/people.db"
+        people = Definition.of("people", topic="people", store=store, key="id")
+        create(people)
+        app = application(
+            cluster,
+            host="127.0.0.1",
+            settings=lambda: [{"name": "a.setting", "value": "1"}],
+            views=create_app({"people": people}, connection),
+        )
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        with cluster:
+        with cluster, ViewsRunner([people], connection):
             thread.start()
             eventually(lambda: server.started, what="the console's server")
             yield Console(f"http://127.0.0.1:{listener.getsockname()[1]}", connection, cluster, broker)

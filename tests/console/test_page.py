@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -70,6 +71,22 @@ def test_a_correction_replaces_the_bar_and_says_so(console: Console, page: Page,
     page.goto(f"{console.address}/#/windows/{topic}")
     expect(page.locator("g.bar.corrected")).to_have_count(1, timeout=WAIT_MS)
     expect(page.locator("ol")).to_contain_text("10 → 12")
+
+
+def test_a_view_is_looked_into_and_asked(console: Console, page: Page) -> None:
+    ensure_topics(console.connection, ["people"], partitions=1)
+    with Writer(console.connection) as writer:
+        for number, name in ((1, "ada"), (2, "bob")):
+            writer.write("people", json.dumps({"id": number, "name": name}).encode(), key=str(number).encode())
+        token = writer.flush()
+    with httpx.Client(base_url=console.address) as client:  # until the view has it
+        assert client.get("/api/stores/views/people/rows", params={"at_least": token, "timeout": 30}, timeout=60)
+    page.goto(f"{console.address}/#/view/people")
+    expect(page.locator("tbody")).to_contain_text("ada")
+    page.get_by_label("Query").fill("SELECT name FROM people WHERE id = 2")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator("tbody")).not_to_contain_text("ada")
+    expect(page.locator("tbody")).to_contain_text("bob")
 
 
 def test_ten_thousand_partitions_do_not_freeze_the_page(console: Console, page: Page, unique: str) -> None:

@@ -53,6 +53,9 @@ class Access:
         if refused is not None:
             await refused(scope, receive, send)
             return
+        if self._token:  # what stands behind this may ask for it too
+            others = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+            scope["headers"] = [*others, (b"authorization", f"Bearer {self._token}".encode())]
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
 
         async def guarded(message: Message) -> None:

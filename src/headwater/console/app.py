@@ -8,6 +8,7 @@
     GET  /api/events                         server-sent events: `overview` after every sample
     GET  /api/follow?topic=...               server-sent events: `record` as they come; partition, contains
     POST /api/actions/{action}               {"confirm": true, ...}: see `actions`; needs the header X-Headwater
+    /api/stores/views...                     the declared views themselves: see `headwater.views.serving`
 
 Errors are {"error": "what, where, what to do"} with status 400 (the request), 401 (the token), 403 (the caller's
 origin), 404, 503 (the log). Everything is JSON; times are milliseconds since 1970 unless a name ends in `_s`.
@@ -44,9 +45,17 @@ EVENT_TIMEOUT_S = 15.0  # without a new sample for so long, the last one is sent
 BODY_BYTES_MAX = 64 * 1024
 
 
-def application(cluster: Cluster, *, host: str, token: str = "", settings: Callable[[], Any] = dict) -> Starlette:
-    """The application for one log; `settings()` is what /api/config answers."""
+def application(
+    cluster: Cluster,
+    *,
+    host: str,
+    token: str = "",
+    settings: Callable[[], Any] = dict,
+    views: Starlette | None = None,
+) -> Starlette:
+    """The application for one log; `settings()` is what /api/config answers, `views` serves the declared views."""
     api = _Api(cluster, settings)
+    stores = [] if views is None else [Mount("/api/stores", views)]
     routes = [
         Route("/api/overview", api.overview),
         Route("/api/topics/{name}", api.topic),
@@ -56,9 +65,12 @@ def application(cluster: Cluster, *, host: str, token: str = "", settings: Calla
         Route("/api/events", api.events),
         Route("/api/follow", api.follow),
         Route("/api/actions/{action}", api.action, methods=["POST"]),
+        *stores,
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
-    app = Starlette(routes=routes, exception_handlers={HeadwaterError: _refused, KafkaException: _unreachable})
+    lifespan = None if views is None else views.router.lifespan_context
+    handlers: Any = {HeadwaterError: _refused, KafkaException: _unreachable}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.add_middleware(Access, host=host, token=token)
     return app
 

@@ -86,6 +86,7 @@ def followers(places: Places) -> list[Part]:
             "console",
             "headwater.cli.main",
             *("console", "--bootstrap", places.log, "--listen", places.console, "--metrics", places.metrics),
+            *("--views", str(places.folder / VIEWS_FILE)),
             ready=lambda: _page_answers(places),
         ),
     ]

@@ -5,8 +5,12 @@ export async function get(path) {
 }
 
 export async function act(action, body) {
+  return post(`api/actions/${action}`, { ...body, confirm: true });
+}
+
+export async function post(path, body) {
   const headers = { "Content-Type": "application/json", "X-Headwater": "1" };
-  return answer(await fetch(`api/actions/${action}`, { method: "POST", headers, body: JSON.stringify({ ...body, confirm: true }) }));
+  return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
 async function answer(response) {

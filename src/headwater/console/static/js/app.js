@@ -8,11 +8,12 @@ import * as topic from "./pages/topic.js";
 import * as groups from "./pages/groups.js";
 import * as group from "./pages/group.js";
 import * as parts from "./pages/parts.js";
+import * as view from "./pages/view.js";
 import * as windows from "./pages/windows.js";
 import * as dead from "./pages/dead.js";
 import * as settings from "./pages/settings.js";
 
-const PAGES = { overview, topics, topic, groups, group, captures: parts.of("capture"), pipelines: parts.of("pipeline"), views: parts.of("view"), windows, dead, settings };
+const PAGES = { overview, topics, topic, groups, group, captures: parts.of("capture"), pipelines: parts.of("pipeline"), views: parts.of("view"), view, windows, dead, settings };
 const NAVIGATION = ["overview", "topics", "groups", "captures", "pipelines", "views", "windows", "dead", "settings"];
 const place = document.getElementById("page");
 let close = () => {};

@@ -29,7 +29,8 @@ function render(place, kind) {
 }
 
 function card(part, now) {
-  const head = h("h3", {}, part.name, h("span", { class: `state ${part.state}` }, part.state));
+  const name = part.kind === "view" ? h("a", { href: `#/view/${part.name.split(".")[0]}` }, part.name) : part.name;
+  const head = h("h3", {}, name, h("span", { class: `state ${part.state}` }, part.state));
   const said = facts([...Object.entries(part.details).map(([name, value]) => [name.replaceAll("_", " "), value]).filter(([, value]) => plain(value)).map(([name, value]) => [name, shown(value)]), ["last report", `${age((now - part.time_ms) / 1000)} ago`]]);
   const nested = Object.entries(part.details).filter(([, value]) => !plain(value) && value !== null);
   return h("article", { class: "sheet card" }, head, said, nested.map(([name, value]) => h("details", {}, h("summary", {}, name.replaceAll("_", " ")), h("pre", { tabindex: 0 }, JSON.stringify(value, null, 2)))));
