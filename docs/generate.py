@@ -185,7 +185,7 @@ def _signature(thing: Any) -> str:
         text = str(inspect.signature(thing))
     except (ValueError, TypeError):
         return "(…)"
-    text = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"<\1>", text)
+    text = re.sub(r" (?:object )?at 0x[0-9a-f]+>", ">", text)
     return re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", text).replace("'", "")
 
 
