@@ -2,13 +2,16 @@
 
     python -m faults.client KIND PROCESS BOOTSTRAP FILE
 
-KIND: `sender` (idempotent, a few records in flight), `transactor` (reads and writes in transactions, some aborted),
-`reader` (committed records from the beginning), `updater` (a few keys of a compacted topic, again and again). It ends
-on SIGTERM after what it is doing.
+KIND: `sender` (idempotent, a few records in flight), `transactor` (reads, writes and commits its positions in
+transactions, some aborted; the positions that are certain go to a file beside the history), `reader` (committed records
+from the beginning), `updater` (a few keys of a compacted topic, again and again). It ends on SIGTERM after what it is
+doing, and says where it is on SIGUSR1.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import random
 import signal
 import sys
@@ -21,14 +24,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from histories.history import Operation, Outcome, Read, Send, save
 
-__all__ = ["COMPACTED_TOPIC", "PARTITIONS", "TOPIC", "TRANSACTION_TIMEOUT_MS"]
+__all__ = ["COMPACTED_TOPIC", "PARTITIONS", "TOPIC", "TRANSACTION_TIMEOUT_MS", "group_of"]
 
 TOPIC = "history"
 PARTITIONS = 3
 COMPACTED_TOPIC = "state"
 KEYS = 20
 TRANSACTION_TIMEOUT_MS = 2_000
+ATTEMPTS_MAX = 5  # of one call, each of which waits for up to 10 s
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
+
+
+def group_of(number: int) -> str:
+    return f"g{number}"
 
 
 class Client:
@@ -40,6 +48,7 @@ class Client:
         self.stopped = False
         self._values = number * 10_000_000
         signal.signal(signal.SIGTERM, self._stop)
+        faulthandler.register(signal.SIGUSR1)
 
     def _stop(self, *_: object) -> None:
         self.stopped = True
@@ -51,6 +60,13 @@ class Client:
     def save(self, *operations: Operation) -> None:
         save(self.file, operations)
 
+    def save_positions(self, outcome: Outcome, positions: list[TopicPartition]) -> None:
+        """What the group's offsets are from now on, if that is certain."""
+        if outcome is not Outcome.FAILED:
+            known = {at.partition: at.offset for at in positions} if outcome is Outcome.OK else None
+            with self.file.with_name(f"positions-{self.number}").open("a") as file:
+                file.write(json.dumps(known) + "\n")
+
     def producer(self, **options: Any) -> Producer:
         return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, "acks": "all", **QUICK, **options})
 
@@ -59,7 +75,7 @@ class Client:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
-                "group.id": "unused",
+                "group.id": group_of(self.number),
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
@@ -135,7 +151,11 @@ def transact_on_and_on(client: Client) -> None:
     consumer = client.consumer()
     while not client.stopped:
         producer = client.producer(
-            **{"transactional.id": f"t{client.number}", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+            **{
+                "transactional.id": f"t{client.number}",
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "metadata.recovery.strategy": "none",  # see headwater.client: librdkafka loses the coordinator else
+            }
         )
         try:
             retried(lambda producer=producer: producer.init_transactions(10))  # type: ignore[misc]
@@ -151,18 +171,28 @@ def transaction(client: Client, producer: Producer, consumer: Consumer) -> bool:
     started = time.monotonic()
     producer.begin_transaction()
     reads = polled(consumer, 20, 0.01)
+    positions = [at for at in consumer.position(consumer.assignment()) if at.offset >= 0]
     sends = [client.send(producer, TOPIC) for _ in range(client.rng.randrange(1, 5))]
     committing, outcome = None, Outcome.FAILED
     try:
+        if positions:
+            group = consumer.consumer_group_metadata()
+            retried(lambda: producer.send_offsets_to_transaction(positions, group, 10))
         if client.rng.random() < 0.2:
             retried(lambda: producer.abort_transaction(10))
         else:
             committing = time.monotonic()
             outcome = commit(producer)
-    except KafkaException:
+        if outcome is not Outcome.OK:
+            return all_are_acknowledged(sends)
+    except KafkaException as error:
+        if committing is None and error.args[0].txn_requires_abort():
+            retried(lambda: producer.abort_transaction(10))
+            return all_are_acknowledged(sends)
         outcome = Outcome.UNKNOWN if committing is not None else Outcome.FAILED
         return False
     finally:
+        client.save_positions(outcome, positions)
         client.save(
             Operation(
                 client.number,
@@ -175,6 +205,13 @@ def transaction(client: Client, producer: Producer, consumer: Consumer) -> bool:
             )
         )
     return True
+
+
+def all_are_acknowledged(sends: list[dict[str, Any]]) -> bool:
+    """Whether a producer that has aborted may go on: librdkafka gives the sequence numbers of records without an answer
+    to the next ones, which a log that has them takes for a repetition (seen with 2.16). A new producer has a new epoch.
+    """
+    return all(sent["offset"] is not None for sent in sends)
 
 
 def commit(producer: Producer) -> Outcome:
@@ -190,12 +227,15 @@ def commit(producer: Producer) -> Outcome:
 
 
 def retried(call: Callable[[], Any]) -> None:
-    """As long as the client says that trying again is right."""
-    while True:
+    """While the client says that trying again is right; not for ever: librdkafka sometimes stops to look for its
+    coordinator, and a new producer finds it.
+    """
+    for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             call()
         except KafkaException as error:
-            if not error.args[0].retriable():
+            print(f"{time.monotonic():.3f} {error}", file=sys.stderr, flush=True)
+            if not error.args[0].retriable() or attempt == ATTEMPTS_MAX:
                 raise
         else:
             return

@@ -6,6 +6,7 @@ the broker must start every time.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -21,7 +22,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from faults.client import COMPACTED_TOPIC, PARTITIONS, TOPIC
+from faults.client import COMPACTED_TOPIC, PARTITIONS, TOPIC, group_of
 from headwater.cli.main import main
 from headwater.testing import eventually
 from histories.checker import check
@@ -31,10 +32,12 @@ TESTS = Path(__file__).resolve().parent.parent
 START_DEADLINE_S = 30
 STOP_DEADLINE_S = 90
 CLIENTS = ("sender", "sender", "transactor", "transactor", "transactor", "reader", "reader", "updater")
-# Small, so that segments roll, are compacted and checkpointed all the time, also those of the transaction coordinator.
+# Small, so that segments roll, are compacted and checkpointed all the time, also those of the coordinators.
 SETTINGS = (
     "log.cleaner.backoff.ms=100",
+    "offsets.topic.segment.bytes=20000",
     "transaction.state.log.segment.bytes=20000",
+    "offsets.topic.num.partitions=1",
     "transaction.state.log.num.partitions=1",
 )
 TOPIC_SETTINGS = {"segment.bytes": "100000"}
@@ -114,7 +117,13 @@ def stop(processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
         assert process.poll() is None, (folder / "clients.err").read_text()[-3000:]
         process.terminate()
     for process in processes:
-        process.wait(STOP_DEADLINE_S)
+        try:
+            process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)
+            process.terminate()
+            time.sleep(1)  # for what it writes
+            raise AssertionError(f"{process.args} goes on: {(folder / 'clients.err').read_text()[-3000:]}") from None
 
 
 def everything_read(bootstrap: str) -> Operation:
@@ -202,6 +211,7 @@ def under_kills(folder: Path, kills: int, seed: int) -> None:
         assert not anomalies, "\n".join(map(str, anomalies[:20]))
         assert_worked(history, kills)
         assert_state_is_kept(broker.bootstrap, folder)
+        assert_positions_are_kept(broker.bootstrap, folder)
     finally:
         broker.end(signal.SIGTERM)
     assert main(["verify", str(folder / "data")]) == 0
@@ -215,6 +225,23 @@ def assert_worked(history: list[Operation], kills: int) -> None:
     assert acknowledged > 20 * kills
     assert len(committed) > kills
     assert aborted
+
+
+def assert_positions_are_kept(bootstrap: str, folder: Path) -> None:
+    """Offsets committed in a transaction are there if it was, and are not if it was aborted."""
+    checked = 0
+    for number, kind in enumerate(CLIENTS, 1):
+        if kind != "transactor":
+            continue
+        known = json.loads((folder / f"positions-{number}").read_text().splitlines()[-1])
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_of(number)})
+        answers = consumer.committed([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)], 30)
+        consumer.close()
+        if known is not None:  # otherwise the last commit had no answer
+            found = {str(at.partition): at.offset for at in answers}
+            assert {partition: found[partition] for partition in known} == known
+            checked += 1
+    assert checked
 
 
 def assert_state_is_kept(bootstrap: str, folder: Path) -> None:
