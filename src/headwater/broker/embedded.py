@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker"]
 
+# The process is somebody else's: `select`, which PySpark's bridge and others use, takes no descriptor beyond 1,023.
+OPEN_FILES_MAX = 512
+
 STOP_TIMEOUT_S = 30.0  # closing writes what is unwritten; past this something is stuck and the thread is left behind
 
 
@@ -59,7 +62,7 @@ class Broker:
         if self._data is None:
             self._temporary = tempfile.mkdtemp(prefix="headwater-")
         try:
-            self._runtime = Runtime(str(self.data), self._settings)
+            self._runtime = Runtime(str(self.data), self._settings, open_files_max=OPEN_FILES_MAX)
         except BaseException:
             self._throw_away()
             raise

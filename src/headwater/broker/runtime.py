@@ -44,6 +44,7 @@ class Runtime:
         *,
         metrics: str = "",
         filesystem: Filesystem | None = None,
+        open_files_max: int | None = None,
     ) -> None:
         """Opens the data directory (recovering it if need be) and the sockets; `metrics` is HOST:PORT or empty."""
         self.loop = Loop()
@@ -61,6 +62,7 @@ class Runtime:
             cluster_id=_new_cluster_id(),
             node_id=self.config.number("node.id"),
             commits=self.commits,
+            open_files_max=open_files_max,
             compaction=CompactionSettings(
                 enable=self.config.flag("log.cleaner.enable"),
                 backoff_ms=self.config.number("log.cleaner.backoff.ms"),

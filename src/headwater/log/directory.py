@@ -74,13 +74,15 @@ class LogDirectory:
         settings: LogSettings | None = None,
         commits: GroupCommit | None = None,
         compaction: CompactionSettings | None = None,
+        open_files_max: int | None = None,
     ) -> None:
         """Creates the directory if need be, locks it, opens every partition. `settings` are for logs until they are
         given their own. `commits` runs slow disk work on its threads; without it everything happens at once, on the
-        caller's. DirectoryInUse when another process has it; `cluster_id` is ignored when meta.properties has one."""
+        caller's. `open_files_max`: descriptors kept open (see `files`). DirectoryInUse when another process has it;
+        `cluster_id` is ignored when meta.properties has one."""
         self.path = path.rstrip("/")
         self.settings = settings or LogSettings()
-        self.context = Context(filesystem, clock)
+        self.context = Context(filesystem, clock, open_files_max)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self._numbers = itertools.count(1)
         self._written: dict[str, int] = {}  # checkpoint files: the number of the newest writer that has written
