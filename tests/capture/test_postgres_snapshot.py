@@ -10,6 +10,7 @@ import pytest
 from tests.capture.support import DEADLINE_S, Capturing, Database, Event
 
 from headwater.capture.errors import LogUnavailable
+from headwater.capture.pg_connection import parse_lsn
 from headwater.capture.pg_visibility import ChangeLog
 from headwater.capture.publisher import Publisher
 from headwater.testing import eventually
@@ -192,6 +193,32 @@ def test_a_table_added_later_misses_no_transaction_that_was_running(rows: Databa
         rows.run("INSERT INTO later VALUES (4, 0)")
         slow.execute("COMMIT")
     eventually(lambda: rebuilt(capturing.events("later")) == dict.fromkeys((1, 2, 3, 4), 0), deadline_s=DEADLINE_S)
+
+
+def test_a_table_that_begins_to_be_read_takes_the_place_not_back_behind_the_slot(
+    rows: Database, capturing: Capturing
+) -> None:
+    """What was confirmed to the server cannot be asked for again: a stop here is no gap at the next start."""
+    slot = f"headwater_{capturing.name}"
+    capturing.start(chunk_rows=5)
+    rows.run(*(f"UPDATE rows SET v = {number} WHERE id = 1" for number in range(20)))
+    before = parse_lsn(rows.rows("SELECT pg_current_wal_lsn()::text")[0][0])
+    capturing.changes("rows", 20)
+    rows.run("UPDATE rows SET v = 0 WHERE id = 2")
+
+    def confirmed() -> int:
+        return parse_lsn(rows.slot(slot)["confirmed_flush_lsn"])
+
+    eventually(lambda: confirmed() >= before, deadline_s=DEADLINE_S)
+    rows.run(
+        "CREATE TABLE later (id int PRIMARY KEY, v int)",
+        "INSERT INTO later SELECT i, 0 FROM generate_series(1, 3000) i",
+    )
+    eventually(lambda: capturing.events("later"), deadline_s=DEADLINE_S)
+    capturing.stop()
+    assert parse_lsn(capturing.state()["position"]["restart"]) >= confirmed()
+    capturing.start()
+    eventually(lambda: len(rebuilt(capturing.events("later"))) == 3000, deadline_s=DEADLINE_S)
 
 
 def test_no_snapshot_where_none_is_wanted(rows: Database, capturing: Capturing) -> None:

@@ -313,7 +313,10 @@ class PostgresSource:
             unit, index = self._unit.lsn, max(self._writer.index, self._writer.skip)
         elif self._skipping_to.unit >= lsn:
             unit, index = self._skipping_to.unit, self._skipping_to.index
-        return replace(self._skipping_to, lsn=lsn, restart=min([lsn, *held]), unit=unit, index=index)
+        # Never back: the slot has been told that we have what is before. A table that begins to be read would like to
+        # see transactions from before again; instead its chunks must see all that had come out (`ChangeLog.watch`).
+        restart = max(min([lsn, *held]), self._place.restart)
+        return replace(self._skipping_to, lsn=lsn, restart=restart, unit=unit, index=index)
 
     def _keep_in_touch(self) -> None:
         now = time.monotonic()
