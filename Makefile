@@ -23,7 +23,8 @@ lock: setup  ## resolve the dependencies again (hashes, no index address)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-header --no-annotate --python-version 3.11 --quiet -o requirements.lock
 
 test: setup  ## every test that finishes in minutes
-	$(BIN)/python -m pytest -m "not soak and not interop" $(ARGS)
+	$(BIN)/python -m pytest -m "not soak and not interop" --ignore tests/pipeline --ignore tests/docs $(ARGS)
+	$(BIN)/python -m pytest -m "not soak and not interop" tests/pipeline tests/docs $(ARGS)  # with Spark: a process of its own
 
 check: setup  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

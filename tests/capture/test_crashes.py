@@ -8,7 +8,7 @@ import pytest
 from tests.capture.crashes import kill_repeatedly
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.soak  # two to three minutes on two cores
 def test_killed_fifteen_times_nothing_is_lost_doubled_or_out_of_order() -> None:
     seed = int.from_bytes(os.urandom(3), "big")
     print(f"seed {seed}", *kill_repeatedly(seed, kills=15))

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from headwater.client import Writer, ensure_topics
+from headwater.testing.waiting import eventually
 
 from .conftest import Console
 
@@ -30,6 +31,11 @@ def page(browser: Browser) -> Iterator[Page]:
     assert not complaints
 
 
+def sampled(console: Console, topic: str) -> None:
+    """Until the console knows the topic: what it does not know is a 404, which the browser complains of."""
+    eventually(lambda: topic in console.cluster.snapshot().topics, what=f"{topic} in a sample")
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_opens_without_a_complaint_and_has_one_heading(console: Console, page: Page, name: str) -> None:
     page.goto(f"{console.address}/#/{name}")
@@ -48,6 +54,7 @@ def test_the_first_paint_takes_less_than_a_second(console: Console, page: Page) 
 def test_new_records_appear_while_the_topic_is_followed(console: Console, page: Page, unique: str) -> None:
     topic = f"followed-{unique}"
     ensure_topics(console.connection, [topic], partitions=1)
+    sampled(console, topic)
     page.goto(f"{console.address}/#/topic/{topic}")
     page.get_by_role("button", name="Follow").click()
     with Writer(console.connection) as writer:
@@ -102,6 +109,7 @@ def test_ten_thousand_partitions_do_not_freeze_the_page(console: Console, page: 
     }
     page.route("**/api/topics/wide", lambda route: route.fulfill(json=body))
     ensure_topics(console.connection, ["wide"], partitions=1)
+    sampled(console, "wide")
     page.goto(f"{console.address}/#/topic/wide")
     partitions = page.get_by_role("region", name="Partitions")
     expect(partitions.locator("tbody tr").nth(5)).to_be_attached(timeout=WAIT_MS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Broker"]
 
 # The process is somebody else's: `select`, which PySpark's bridge and others use, takes no descriptor beyond 1,023.
-OPEN_FILES_MAX = 512
+OPEN_FILES_MAX = 256
 
 STOP_TIMEOUT_S = 30.0  # closing writes what is unwritten; past this something is stuck and the thread is left behind
 

@@ -58,7 +58,7 @@ export function render(place, name) {
 
   function offer() {
     const names = (live.overview?.topics ?? []).map((topic) => topic.name).filter((topic) => !topic.startsWith("__"));
-    if (topics.options.length === names.length || !names.length) return;
+    if (topics.options.length === names.length || !names.length || (name && !names.includes(name))) return;
     const chosen = topics.value || name || names.find((each) => /minute|window|per_/.test(each)) || names[0];
     show(topics, names.map((each) => h("option", { selected: each === chosen }, each)));
     open().catch((error) => (note.textContent = error.message));
