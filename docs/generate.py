@@ -128,8 +128,7 @@ def _metrics() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     for module in _modules("headwater"):
-        if module.rsplit(".", 1)[-1] in ("errors", "results"):
-            importlib.import_module(module)
+        importlib.import_module(module)  # a class is known to its base once its module is loaded
     yield "# Errors\n"
     yield "Every error that headwater raises on purpose is a `HeadwaterError`. Its message says what is wrong, where,"
     yield "and what to do next.\n"
@@ -139,14 +138,16 @@ def _errors() -> Iterator[str]:
 def _modules(package: str) -> Iterator[str]:
     root = Path(headwater.__path__[0])
     for path in sorted(root.rglob("*.py")):
-        yield ".".join([package, *path.relative_to(root).with_suffix("").parts])
+        if path.stem != "__main__":
+            yield ".".join([package, *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
 
 
 def _tree(kind: type[Exception], depth: int) -> Iterator[str]:
     says = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
     yield f"{'  ' * depth}* `{kind.__module__}.{kind.__name__}`: {says}"
     for one in sorted(kind.__subclasses__(), key=lambda each: each.__name__):
-        yield from _tree(one, depth + 1)
+        if one.__module__.startswith("headwater."):
+            yield from _tree(one, depth + 1)
 
 
 def _api() -> Iterator[str]:

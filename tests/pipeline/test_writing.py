@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from tests.pipeline.logs import ONCE, coverages, fill, finish, read, values
 
-from headwater.client import Connection
+from headwater.client import Connection, ensure_topics
 from headwater.deadletters import DeadLetter
 from headwater.pipeline.errors import BadOption, DefinitionError, UnknownColumn, WrongType
 from headwater.pipeline.formats import Json
@@ -200,6 +200,7 @@ def test_the_data_source_by_itself_writes_once_too(query: Query, spark: SparkSes
 
 def test_headers_topics_partitions_and_timestamps_are_the_rows(query: Query, spark: SparkSession) -> None:
     query.fill([7])
+    ensure_topics(query.log, [f"{query.sink}-x"], partitions=2)
     df = topic(spark, query.source, connection=query.log, value=NUMBER).selectExpr(
         "cast(id as string) as value",
         f"'{query.sink}-x' as topic",
