@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from headwater.client import REQUEST_TIMEOUT_S, Connection, ensure_topics
 from headwater.errors import BadInput, HeadwaterError
@@ -32,6 +32,7 @@ REPORT_INTERVAL_S = 1.0
 SILENT_AFTER_MS = 10_000  # ten missed reports
 DETAILS_BYTES_MAX = 256 * 1024  # a longer status is cut down to a remark: the topic is for people to look at
 JOIN_TIMEOUT_S = 5.0
+BATCH_REPORTS = 1_000  # read at once
 
 _log = logging.getLogger("headwater.status")
 
@@ -145,8 +146,15 @@ class StatusBoard:
         self._found: dict[tuple[str, str], Status] = {}
 
     def poll(self, timeout_s: float) -> None:
-        """Take in what has been reported; waits at most so long for the first report."""
-        for message in self._consumer.consume(1000, timeout=min(timeout_s, REQUEST_TIMEOUT_S)):
+        """Take in all that has been reported so far; waits so long for more."""
+        full = True
+        while full:
+            messages = self._consumer.consume(BATCH_REPORTS, timeout=min(timeout_s, REQUEST_TIMEOUT_S))
+            full = len(messages) == BATCH_REPORTS
+            self._take(messages)
+
+    def _take(self, messages: list[Message]) -> None:
+        for message in messages:
             value = message.value()
             if message.error() is not None or not isinstance(value, bytes):
                 continue
