@@ -65,6 +65,10 @@ class Value:
     text: str
     source: str
 
+    def shown(self, setting: Setting) -> str:
+        """As people may see it: a secret only says that it is there."""
+        return "***" if setting.form == "secret" and self.text else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

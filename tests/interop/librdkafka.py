@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tarfile
-import urllib.request
 from pathlib import Path
 
 __all__ = ["outcomes", "runner"]
 
-CRATE = "https://static.crates.io/crates/rdkafka-sys/rdkafka-sys-4.10.0+2.12.1.crate"
+# A package of nothing but the dependency, so that cargo fetches the crate by its name
+MANIFEST = """[package]
+name = "librdkafka-tests"
+version = "0.0.0"
+[lib]
+path = "nothing.rs"
+[dependencies]
+rdkafka-sys = "=4.10.0+2.12.1"
+"""
 FOLDER = Path(__file__).resolve().parents[2] / ".peers" / "librdkafka"
 BUILD_TIMEOUT_S = 1_800
 CONFIGURE = ("./configure", "--disable-ssl", "--disable-gssapi", "--disable-curl")
@@ -20,13 +26,12 @@ CONFIGURE = ("./configure", "--disable-ssl", "--disable-gssapi", "--disable-curl
 def runner() -> Path:
     """The folder of the built test program."""
     given = os.environ.get("HEADWATER_LIBRDKAFKA")
-    source = Path(given) if given else FOLDER / "rdkafka-sys-4.10.0+2.12.1" / "librdkafka"
+    source = Path(given) if given else FOLDER / "vendor" / "rdkafka-sys" / "librdkafka"
     if not source.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
-        archive = FOLDER / "source.tar.gz"
-        urllib.request.urlretrieve(CRATE, archive)
-        with tarfile.open(archive) as opened:
-            opened.extractall(FOLDER, filter="data")
+        (FOLDER / "Cargo.toml").write_text(MANIFEST)
+        (FOLDER / "nothing.rs").touch()
+        subprocess.run(("cargo", "vendor"), cwd=FOLDER, check=True, capture_output=True, timeout=BUILD_TIMEOUT_S)
     tests = source / "tests"
     if not (tests / "test-runner").exists():
         for command, folder in ((CONFIGURE, source), (("make", "libs"), source), (("make", "test-runner"), tests)):

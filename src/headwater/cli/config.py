@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from headwater.settings import Setting, Value, load_settings
+from headwater.settings import load_settings
 
 HELP = "the effective settings and where each comes from"
 
@@ -19,16 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings(file=arguments.config)
     if arguments.json:
-        shown = {s.name: {"value": _shown(s, v), "source": v.source, "purpose": s.purpose} for s, v in settings}
+        shown = {s.name: {"value": v.shown(s), "source": v.source, "purpose": s.purpose} for s, v in settings}
         print(json.dumps(shown, indent=2))
         return 0
     width = max(len(setting.name) for setting, _ in settings)
     for setting, value in settings:
-        print(
-            f"{setting.name:<{width}}  {_shown(setting, value) or '(none)':<32}  {value.source:<14}  {setting.purpose}"
-        )
+        print(f"{setting.name:<{width}}  {value.shown(setting) or '(none)':<32}  {value.source:<14}  {setting.purpose}")
     return 0
-
-
-def _shown(setting: Setting, value: Value) -> str:
-    return "***" if setting.form == "secret" and value.text else value.text

@@ -83,7 +83,7 @@ def _shown(settings: Settings) -> list[dict[str, Any]]:
     return [
         {
             "name": setting.name,
-            "value": "***" if setting.form == "secret" and value.text else value.text,
+            "value": value.shown(setting),
             "source": value.source,
             "purpose": setting.purpose,
         }
